@@ -203,8 +203,9 @@ fn torchtitan_and_unsloths_grpo_are_refused_where_they_were_not_compared() {
         ),
         "llama under torchtitan is not modelled: its feed-forward networks have silu",
     );
-    let rewards =
-        |link: &str| format!("task=grpo&st=unsloth&m=Qwen/Qwen2.5-1.5B-Instruct&b=4&p=amp-bf16-weights&method=lora&{link}");
+    let rewards = |link: &str| {
+        format!("task=grpo&st=unsloth&m=Qwen/Qwen2.5-1.5B-Instruct&b=4&p=amp-bf16-weights&method=lora&{link}")
+    };
     assert!(estimate(&share::decode(&rewards("")).scenarios[0]).memory.is_some());
     refuses(&rewards("eval=loss"), "the evaluation of this task is not modelled");
     refuses(&rewards("save=on"), "the checkpoints of this task are not modelled");

@@ -271,7 +271,7 @@ fn drawn_steps_are_predicted() {
 
 #[test]
 fn ranks_of_other_families_are_predicted() {
-    FAMILY_RANKS.is_predicted(32, [0.001, 0.01, 0.02], [0.001, 0.21, 0.26]);
+    FAMILY_RANKS.is_predicted(34, [0.001, 0.01, 0.02], [0.001, 0.21, 0.26]);
 }
 
 #[test]

@@ -372,6 +372,11 @@ fn is_of_fsdp2(architecture: &Architecture) -> bool {
 }
 
 /// What of a scenario no measured run of several GPUs had.
+/// Whether every expert is given every token (llama4).
+fn gives_all_tokens(architecture: &Architecture) -> bool {
+    architecture.family.is_some_and(|family| family.modeling.router == Router::Every)
+}
+
 fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<&'static str> {
     let habits = scenario.training_loop;
     let has = |is_part: fn(&Architecture) -> bool| architecture.is_some_and(is_part);
@@ -406,6 +411,10 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
         when(
             scenario.wrapper() == WrappedBy::Accelerate && has(Architecture::has_experts),
             "mixtures of experts under transformers' Trainer",
+        ),
+        when(
+            scenario.cluster.sharding != Sharding::Fsdp2 && has(gives_all_tokens),
+            "experts that are given every token",
         ),
         when(habits.keeps_outputs, "kept outputs"),
         when(habits.fills_cache, "a cache of keys and values"),
@@ -491,6 +500,16 @@ mod tests {
         let begun = "not compared with the engine's own code: ";
         assert_eq!(told(&other, Severity::Warning), [format!("{begun}AdamW 8-bit, dropout, kept outputs")]);
         assert_eq!(told(&other.replace("gpus=8", "gpus=1"), Severity::Warning), [""; 0]);
+        // llama4's text was measured under FSDP2 alone
+        let experts = |engine: &str| {
+            let model = "own(head_dim:128,hidden_size:5120,intermediate_size:8192,intermediate_size_mlp:16384,model_type:llama4_text,num_attention_heads:40,num_hidden_layers:4,num_key_value_heads:8,vocab_size:202048)";
+            told(
+                &format!("m={model}&method=lora&t=attention&p=bf16&gpus=8&shard={engine}"),
+                Severity::Warning,
+            )
+            .contains(&format!("{begun}experts that are given every token"))
+        };
+        assert_eq!(["zero2", "ddp", "fsdp2"].map(experts), [true, true, false]);
         // cuDNN's attention is what Transformer Engine was compared with
         let megatron = "m=meta-llama/Llama-3.1-8B&method=full&o=adamw&attn=cudnn&st=megatron&gpus=8&shard=dist-opt&timpl=transformer-engine";
         assert_eq!(told(megatron, Severity::Warning), [""; 0]);

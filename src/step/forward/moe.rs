@@ -285,7 +285,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// The matrices with what an adapter adds to them.
-    pub(super) fn matrices(&self, expert: &Expert, delta: Option<&Delta<'a>>) -> Tensor<'a> {
+    fn matrices(&self, expert: &Expert, delta: Option<&Delta<'a>>) -> Tensor<'a> {
         match delta {
             Some(delta) => delta.adapted(self.machine, expert),
             None => self.machine.weight(expert.weight),

@@ -9,7 +9,7 @@ use super::scan::permute_backward;
 use super::shape::INPUT;
 use super::views::reshape_backward;
 use crate::dtype::Dtype;
-use crate::step::autograd::{Edge, Grad, INPUTS, Node, Results};
+use crate::step::autograd::{Grad, INPUTS, Node, Results};
 use crate::step::kernels;
 use crate::step::machine::{Machine, State};
 use crate::step::params::ParamId;
@@ -81,15 +81,9 @@ impl<'m> Tensor<'m> {
 
 impl<'m> Tensor<'m> {
     /// `torch.bmm(x, weight)` under the running autocast: as many rows for each of the experts.
-    pub fn batched(&self, weight: &Tensor<'m>, expert: &Expert) -> Tensor<'m> {
+    pub fn batched(&self, expert: &Expert) -> Tensor<'m> {
         self.apply(|state, x| {
-            let target = state.operand_dtype(weight.value.dtype);
-            let w = match weight.value.edge {
-                Edge::Param(id) | Edge::Frozen(id) if target != weight.value.dtype => {
-                    state.cast_weight(id, true)
-                }
-                _ => state.cast(&weight.value, target),
-            };
+            let w = state.cast_weight(expert.weight, true);
             let x = state.cast_argument(x, state.operand_dtype(x.dtype), &INPUT);
             let multiplied = x.numel.saturating_mul(expert.output);
             let node = state.node([&x, &w], move |state, node, grad| {

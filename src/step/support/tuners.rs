@@ -25,10 +25,9 @@ pub(super) fn tuner(
     if !member.adapts {
         return Ok(());
     }
-    on_router(modeling, architecture, member)?;
     match member.lora.tuner {
-        Tuner::Lora => Ok(()),
-        Tuner::Dora => dora(modeling, member),
+        Tuner::Lora => on_router(modeling, architecture, member),
+        Tuner::Dora => dora(modeling, member).and_then(|()| on_router(modeling, architecture, member)),
         other @ (Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr | Tuner::Oft) => {
             another(other, modeling, architecture, member)
         }
@@ -50,8 +49,7 @@ fn on_router(modeling: Modeling, architecture: &Architecture, member: &Member) -
         LoraTargets::Named => routers.into_iter().any(|router| member.lora.modules.adapts(router)),
         LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
     };
-    let layers = member.lora.tuner.adapts_layers() && member.software().peft;
-    if modeling.router != Router::Every || !named || !layers {
+    if modeling.router != Router::Every || !named || !member.software().peft {
         return Ok(());
     }
     let family = &architecture.model_type;

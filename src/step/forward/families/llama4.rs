@@ -6,7 +6,7 @@ use crate::step::autograd::{Grad, Node, Results, fresh, only};
 use crate::step::forward::router::Routed;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::machine::State;
-use crate::step::ops::experts::{Delta, Expert};
+use crate::step::ops::experts::Expert;
 use crate::step::ops::pointwise::pass_backward;
 use crate::step::parallel::Module;
 use crate::step::tensor::{Layout, Tensor, Value};
@@ -110,22 +110,15 @@ impl<'a> Pass<'_, 'a> {
         given: &Tensor<'a>,
         [first, last]: [&Expert; 2],
     ) -> Tensor<'a> {
-        // peft wraps the last matrices first
-        let active = |expert: &Expert| self.machine.active(expert.adapter);
-        let last_delta = active(last).map(|adapter| Delta::activate(self.machine, last, adapter));
-        let first_delta = active(first).map(|adapter| Delta::activate(self.machine, first, adapter));
-        let both = {
-            let matrices = self.matrices(first, first_delta.as_ref());
-            given.batched(&matrices, first)
-        };
+        // peft finds no layers among them
+        let both = given.batched(first);
         let half = both.value.numel / 2;
         let [gate, up] = both.split([half, half]);
         let product = {
             let active = gate.activated(moe.act, &layer.params);
             up.mul(&active)
         };
-        let matrices = self.matrices(last, last_delta.as_ref());
-        product.batched(&matrices, last)
+        product.batched(last)
     }
 }
 
