@@ -204,6 +204,24 @@ impl Input {
         }
     }
 
+    /// The flags that are of another method than any of these runs has, each in a sentence: a table tries that method too, one run does not.
+    pub fn of_other_methods(&self, scenarios: &[Scenario]) -> Vec<String> {
+        let answered: Vec<&Scenario> =
+            scenarios.iter().filter(|one| estimate(one).memory.is_some()).collect();
+        let Some(first) = answered.first() else { return Vec::new() };
+        let is_of_another = |key: &Key| {
+            answered.iter().any(|one| may_matter(key, one))
+                && !answered.iter().any(|one| matters_as_it_is(key, one))
+        };
+        let others = self.flags.iter().filter(|(key, _)| is_of_another(key));
+        let method = first.method.label();
+        others
+            .map(|(key, _)| {
+                format!("--{} makes no difference to this run, whose method is {method}", key.name)
+            })
+            .collect()
+    }
+
     /// The flags that make no difference to any of the runs, each in a sentence. To a run that has no answer nothing can make one.
     fn idle(&self, scenarios: &[Scenario]) -> Vec<String> {
         let has_answer = |scenario: &&Scenario| estimate(scenario).memory.is_some();
@@ -254,14 +272,16 @@ fn card_by_size(key: &Key, value: &str) -> Option<Bytes> {
 
 /// Whether an input makes a difference to a scenario, or may in a table that tries other methods, several GPUs or generation.
 fn may_matter(key: &Key, scenario: &Scenario) -> bool {
-    let tried = Method::ALL.iter().flat_map(|method| {
-        let own = Scenario { method: *method, ..scenario.clone() };
-        let generates = Scenario { task: Task::Generate, ..own.clone() };
-        let mut several = own.clone();
-        several.cluster.set_gpus(own.cluster.gpus.max(2));
-        [own, generates, several]
-    });
-    tried.into_iter().any(|scenario| key.matters(&scenario))
+    let mut tried = Method::ALL.iter().map(|method| Scenario { method: *method, ..scenario.clone() });
+    tried.any(|own| matters_as_it_is(key, &own))
+}
+
+/// The same with the method that the scenario has.
+fn matters_as_it_is(key: &Key, own: &Scenario) -> bool {
+    let generates = Scenario { task: Task::Generate, ..own.clone() };
+    let mut several = own.clone();
+    several.cluster.set_gpus(own.cluster.gpus.max(2));
+    [own, &generates, &several].into_iter().any(|scenario| key.matters(scenario))
 }
 
 /// A scenario of the file or text that has these members.

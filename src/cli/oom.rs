@@ -10,7 +10,7 @@ use super::levers::{lines, lower};
 use super::output::Output;
 use super::table::{Cell, Column, Table, aligned};
 use super::text::{is_standard_input, read_given};
-use crate::oom::{Decoded, Likely, Message, Offer, Suspect, decode, remedies};
+use crate::oom::{Decoded, Likely, Message, Offer, Suspect, decode, of_another, remedies};
 use crate::plan::{Change, Lever};
 use crate::scenario::Scenario;
 use crate::share;
@@ -35,6 +35,9 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
+    if let Some(why) = of_another_library(arguments) {
+        return Err(why.to_owned());
+    }
     let log = if arguments.text.is_none() { log(&arguments.input) } else { None };
     if log.is_none() && is_standard_input(arguments.text.as_deref()) && arguments.input.is_standard_input() {
         return Err("standard input is the scenario here: give the message as a file, --text FILE".to_owned());
@@ -51,7 +54,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         Some(log) => log,
         None => read_given(arguments.text.as_deref(), LONGEST)?,
     };
-    let decoded = decode(&text, &scenario).map_err(|error| error.to_string())?;
+    let decoded = decode(&text, &scenario).map_err(|error| match of_another(&text) {
+        Some(why) => why.to_owned(),
+        None => error.to_string(),
+    })?;
     // a scenario without an answer has no changes that help either; what the message says stands
     let remedies = remedies(&decoded).unwrap_or_default();
     Ok(Output::of(match arguments.json {
@@ -63,6 +69,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 
 /// What files are called that a run's output was written to.
 const LOGS: [&str; 4] = ["log", "txt", "out", "err"];
+
+/// What is said of the file that stands where a scenario does, where it is another library's error.
+fn of_another_library(arguments: &Arguments) -> Option<&'static str> {
+    let path = arguments.input.file().filter(|_| arguments.text.is_none())?;
+    let text = read_given(Some(path), LONGEST).ok()?;
+    of_another(&text).filter(|_| text.parse::<Message>().is_err() && arguments.input.read().is_err())
+}
 
 /// The text of the file that stands where a scenario does, where it is a log: a message is found in it, and it is called one or can be read
 /// as no scenario.

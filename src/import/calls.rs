@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::compiled;
+use super::examples::FOR_EACH_TOKEN;
 use super::float8;
 use super::generated;
+use super::handed::{is_a_models_name, is_object, makes_its_arguments};
 use super::hugging_face::{Parts, REWARDS, Trainer};
 use super::imported::Imported;
 use super::launch;
@@ -24,7 +26,6 @@ use super::syntax::setting::{self, Setting};
 use super::trainer::{self, PICTURES};
 use super::understood::{Format, Left, Understood};
 use super::usual;
-use crate::model::catalogue;
 use crate::scenario::{Scenario, Tuner};
 use crate::text::short;
 
@@ -182,13 +183,12 @@ impl<'t> Calls<'t> {
             (_, Some(trainer)) if name.ends_with("Trainer") => {
                 self.parts.trl = true;
                 self.parts.trainer = trainer;
+                self.unread(trainer, name);
             }
             (_, Some(trainer)) => {
                 (self.parts.trl, self.parts.arguments, self.parts.trainer) = (true, true, trainer);
                 self.parts.sft_config |= trainer == Trainer::Sft;
-                if trainer == Trainer::Other {
-                    self.others.push(name.to_owned());
-                }
+                self.unread(trainer, name);
             }
             ("get_peft_model", None) => {
                 self.parts.adapters = true;
@@ -215,7 +215,9 @@ impl<'t> Calls<'t> {
                 return false;
             }
             ("from_pretrained", None) if loads_a_model(&call.path) => {
-                loaded::notes(&call.path, &mut self.parts)
+                loaded::notes(&call.path, &mut self.parts);
+                let other = loaded::has_another_head(&call.path);
+                self.later.extend(other.then(|| (said_of(call), FOR_EACH_TOKEN)));
             }
             ("from_pretrained", None) => {
                 if loaded::is_processor(&call.path) {
@@ -269,6 +271,13 @@ impl<'t> Calls<'t> {
             }
         }
         true
+    }
+
+    /// Notes a trainer that is not read: by its configuration or by itself, whichever comes first.
+    fn unread(&mut self, trainer: Trainer, class: &str) {
+        if trainer == Trainer::Other && self.others.is_empty() {
+            self.others.push(class.to_owned());
+        }
     }
 
     /// Makes settings of a call's arguments.
@@ -340,6 +349,10 @@ impl<'t> Calls<'t> {
                 let said = Setting { of: of.to_owned(), name, value }.said();
                 self.later.push((said, "these arguments stand elsewhere: what is in them is as it was"));
             }
+        }
+        if !self.parts.arguments && self.own.is_none() && makes_its_arguments(self.text, self.script) {
+            self.parts.arguments = true;
+            self.parts.sft_config |= self.parts.trl && self.parts.trainer == Trainer::Sft;
         }
         if self.parts == Parts::default() && self.settings.is_empty() {
             return in_usual_words(self.script, self.base);
@@ -426,19 +439,6 @@ fn in_usual_words(script: &Script, base: &Scenario) -> Option<Understood> {
     let format = if is_estimator { Format::TrainerToml } else { Format::Usual };
     let parts = Parts { command: is_estimator, ..Parts::default() };
     Some(understood(format, Reader::new(base.clone(), settings), parts))
-}
-
-/// Whether a text is the name of a model, `Qwen/Qwen2.5-0.5B` or `gpt2`, and no expression.
-fn is_a_models_name(value: &Value) -> bool {
-    let Some(name) = value.as_str() else { return false };
-    let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
-    let parts = name.split('/').filter(|part| !part.is_empty()).count();
-    is_plain && parts == name.split('/').count() && (parts == 2 || catalogue::find(name).is_some())
-}
-
-/// Whether a trainer is handed a model or a loss itself, and not the name of one.
-fn is_object(value: &Value) -> bool {
-    value.as_str().is_some_and(|value| !value.contains('/') || value.contains('('))
 }
 
 /// Whether a setting of DeepSpeed's is left to the trainer.

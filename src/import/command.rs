@@ -1,6 +1,9 @@
 //! Command lines and scripts that start a training.
 
+use serde_json::Value;
+
 use super::axolotl;
+use super::examples;
 use super::hugging_face::{Parts, Trainer};
 use super::launch;
 use super::megatron;
@@ -12,8 +15,9 @@ use super::started::{self, Launch};
 use super::syntax::setting::Setting;
 use super::syntax::{script, setting, shell};
 use super::torchtune;
-use super::understood::{Format, Understood};
+use super::understood::{Format, Left, Understood};
 use super::usual;
+use super::visible;
 use crate::scenario::Scenario;
 
 /// Arguments of Megatron-LM: in a command, behind none, or in a script.
@@ -36,13 +40,15 @@ pub(super) fn of_megatron(text: &str, base: &Scenario) -> Option<Understood> {
 /// A command line that starts a training, alone or in a script.
 pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
     let Launch { launcher, mut command, others } = started::of(text)?;
+    let seen = visible::taken(launcher, &mut command.settings);
     // such variables are for the network, for logs, for downloads
-    let is_of_memory = |name: &str| launch::ALLOCATOR.contains(&name);
+    let is_of_memory = |name: &str| launch::ENVIRONMENT.contains(&name);
     let is_idle = |setting: &Setting| is_environment(&setting.name) && !is_of_memory(&setting.name);
     let idle: Vec<String> =
         command.settings.extract_if(.., |setting| is_idle(setting)).map(|setting| setting.said()).collect();
     let mut understood = of_launch(launcher, command, base)?;
-    understood.idle.extend(idle);
+    understood.idle.extend(idle.into_iter().chain(seen.idle));
+    understood.left.extend(seen.left.map(|(said, why)| Left::new(said, why)));
     understood.left.extend(others);
     Some(understood)
 }
@@ -53,8 +59,10 @@ fn is_environment(name: &str) -> bool {
 }
 
 /// What a launcher is given.
-fn of_launch(launcher: &str, command: shell::CommandLine, base: &Scenario) -> Option<Understood> {
-    let has = |names: &[&str]| command.settings.iter().any(|setting| names.contains(&setting.name.as_str()));
+fn of_launch(launcher: &str, mut command: shell::CommandLine, base: &Scenario) -> Option<Understood> {
+    if !["tune", "axolotl"].contains(&launcher) {
+        negatives(&mut command.settings);
+    }
     let script = command.words.join(" ").to_ascii_lowercase();
     let trainer = trainer_of_command(&command);
     let (format, parts) = match launcher {
@@ -65,11 +73,16 @@ fn of_launch(launcher: &str, command: shell::CommandLine, base: &Scenario) -> Op
             let is_trl = script.contains("sft") || script.starts_with("trl");
             let parts = of_trl(&command.settings, is_trl);
             let is_trl = parts.trl || is_trl || trainer.is_some();
+            let is_shared = parts.is_shared && trainer.is_none();
             let trainer = trainer.as_ref().map_or(parts.trainer, |(trainer, _)| *trainer);
             let by_trl = command.words.first().is_some_and(|word| word == "trl");
-            (Format::Trl, Parts { trl: is_trl, command: is_trl, by_trl, trainer, ..parts })
+            (Format::Trl, Parts { trl: is_trl, command: is_trl, by_trl, trainer, is_shared, ..parts })
         }
     };
+    let own = command.words.iter().find(|word| shell::is_python_file(word)).cloned().unwrap_or_default();
+    let known = examples::known(&own, &mut command.settings, parts);
+    let parts = known.parts.unwrap_or(parts);
+    let has = |names: &[&str]| command.settings.iter().any(|setting| names.contains(&setting.name.as_str()));
     let files =
         command.words.iter().filter(|word| [".yaml", ".yml", ".json"].iter().any(|end| word.ends_with(end)));
     let files: Vec<String> = files.cloned().collect();
@@ -129,7 +142,27 @@ fn of_launch(launcher: &str, command: shell::CommandLine, base: &Scenario) -> Op
         let said = trainer.map_or_else(|| "the trainer".to_owned(), |(_, said)| said);
         reader.leave(&said, OTHER_TRAINER);
     }
-    Some(understood(format, reader, parts))
+    let mut understood = understood(format, reader, parts);
+    understood.idle.extend(known.idle);
+    understood.left.extend(known.left.map(|(said, why)| Left::new(said, why)));
+    if let Some((key, why)) = known.why {
+        let of_key = understood.assumed.iter_mut().filter(|assumed| assumed.key == key);
+        of_key.for_each(|assumed| why.clone_into(&mut assumed.why));
+    }
+    Some(understood)
+}
+
+/// transformers' arguments have a negative for each that is on where nothing is said: `--no_gradient_checkpointing` (5.17,
+/// hf_argparser.py `_parse_dataclass_field`).
+fn negatives(settings: &mut [Setting]) {
+    // switches of other programs that are called so
+    const OWN: [&str; 5] = ["no_cuda", "no_kv_cache", "no_sync", "no_python", "no_local_rank"];
+    for setting in settings {
+        let is_negative = setting.value == Value::Bool(true) && !OWN.contains(&setting.name.as_str());
+        if let Some(name) = setting.name.strip_prefix("no_").filter(|_| is_negative) {
+            (setting.name, setting.value) = (name.to_owned(), Value::Bool(false));
+        }
+    }
 }
 
 /// Which trainer a command names: `trl dpo`, `examples/scripts/dpo.py`, `-m trl.scripts.dpo`.

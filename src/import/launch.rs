@@ -4,6 +4,7 @@ use super::deepspeed;
 use super::reader::{Reader, Said, among};
 use super::shipped;
 use super::trainer::number_of_gpus;
+use super::visible::{self, DEEPSPEEDS, VISIBLE};
 use crate::scenario::{Float8, Float8Layers, Method, Precision, Stack, WrappedBy};
 
 const IDLE: &[&str] = &[
@@ -93,6 +94,12 @@ pub(super) fn of_arguments_wrapped(reader: &mut Reader, wrapper: (WrappedBy, &st
         match said.number() {
             Some(number) => reader.set("gpus", &(number * each).to_string(), &said.said),
             None => reader.keep("gpus", &said.said, "this is no number of GPUs"),
+        }
+    }
+    if let (None, Some(said)) = (&counted, reader.take(&[VISIBLE, DEEPSPEEDS])) {
+        match visible::count(&said.text()) {
+            Some(number) => reader.set("gpus", &number.to_string(), &said.said),
+            None => reader.keep("gpus", &said.said, "how many GPUs these are is not said"),
         }
     }
     shared_layers(reader);
@@ -204,6 +211,8 @@ pub(super) const ALLOCATOR: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALL
 
 /// The variable with which Unsloth's vLLM gives its keys and values back while the model is trained.
 pub(super) const STANDBY: &str = "UNSLOTH_VLLM_STANDBY";
+/// What of a program's environment a run's memory depends on.
+pub(super) const ENVIRONMENT: [&str; 4] = [ALLOCATOR[0], ALLOCATOR[1], STANDBY, VISIBLE];
 
 /// What one of them says, set before a command, in trl's `env:`, or in `os.environ`.
 pub(super) fn allocator(reader: &mut Reader) {

@@ -64,9 +64,15 @@ pub(super) fn not_followed(path: &str) -> Option<&'static str> {
 pub(super) fn notes(path: &str, parts: &mut Parts) {
     parts.loads = true;
     let is_classifier = class_of(path).contains("ForSequenceClassification");
-    if is_classifier && parts.trainer == Trainer::Sft && !parts.trl {
+    if (is_classifier || has_another_head(path)) && parts.trainer == Trainer::Sft && !parts.trl {
         parts.trainer = Trainer::Classify;
     }
+}
+
+/// Whether a class of models has another head than one that writes or classifies whole texts.
+pub(super) fn has_another_head(path: &str) -> bool {
+    let heads = ["ForQuestionAnswering", "ForTokenClassification", "ForMultipleChoice"];
+    heads.iter().any(|head| class_of(path).ends_with(head))
 }
 
 /// The call that loads what a trainer is given as its teacher: `teacher = …from_pretrained(…)`, `…Trainer(teacher_model=teacher)`.

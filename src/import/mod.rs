@@ -10,8 +10,10 @@ mod command;
 mod compiled;
 mod deepspeed;
 mod evaluation;
+mod examples;
 mod float8;
 mod generated;
+mod handed;
 mod hugging_face;
 mod imported;
 mod launch;
@@ -28,6 +30,7 @@ mod qat;
 mod reader;
 mod recipes;
 mod recorded;
+mod said;
 mod saving;
 mod sentence_transformers;
 mod settings;
@@ -40,6 +43,7 @@ mod trainer;
 mod trainer_toml;
 mod understood;
 mod usual;
+mod visible;
 
 use serde_json::{Map, Value};
 
@@ -100,7 +104,7 @@ pub fn read(text: &str, base: &Scenario) -> Result<Understood, NotRead> {
             Err(error) => of_calls(text, base).ok_or_else(|| NotRead(not_json(&error).to_string())),
         };
     }
-    if let Some(why) = others::command(text) {
+    if let Some(why) = others::command(text).or_else(|| recipes::command(text)) {
         return Err(why);
     }
     if let Some(found) =

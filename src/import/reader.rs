@@ -2,61 +2,14 @@
 
 use serde_json::Value;
 
-use super::syntax::setting::{Setting, text};
+pub(super) use super::said::Said;
+use super::syntax::setting::Setting;
 use super::understood::{Assumed, Left, Taken};
 use crate::estimate::estimate;
 use crate::model::catalogue;
 use crate::scenario::keys::Key;
 use crate::scenario::{LossKernel, Modules, Scenario, Stack, Task, VisionTower};
 use crate::text::short;
-
-/// A setting that is being looked at.
-#[derive(Clone, Debug)]
-pub(super) struct Said {
-    /// Its value.
-    pub value: Value,
-    /// The setting as a person would say it.
-    pub said: String,
-}
-
-impl Said {
-    /// Its value as text.
-    pub fn text(&self) -> String {
-        text(&self.value)
-    }
-
-    /// Whether it is on; none where it is neither on nor off.
-    pub fn switch(&self) -> Option<bool> {
-        match &self.value {
-            Value::Bool(on) => Some(*on),
-            Value::Number(number) => number.as_f64().map(|number| number != 0.0),
-            Value::String(word) => match super::syntax::setting::scalar(word) {
-                Value::Bool(on) => Some(on),
-                Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
-                    None
-                }
-            },
-            Value::Null | Value::Array(_) | Value::Object(_) => None,
-        }
-    }
-
-    /// A number, also where it stands in quotes.
-    pub fn number(&self) -> Option<f64> {
-        match &self.value {
-            Value::Number(number) => number.as_f64(),
-            Value::String(word) => word.parse().ok(),
-            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
-        }
-    }
-
-    /// A list of words; a single word is a list of one, and commas part them.
-    pub fn words(&self) -> Vec<String> {
-        match &self.value {
-            Value::Array(values) => values.iter().map(text).collect(),
-            other => text(other).split(',').map(|word| word.trim().to_owned()).collect(),
-        }
-    }
-}
 
 /// Settings on their way into a scenario.
 pub(super) struct Reader {
@@ -419,7 +372,7 @@ impl Reader {
         match (catalogue::find(name), catalogue::find(name.rsplit('/').next().unwrap_or(name))) {
             // a copy under another organisation's name
             (None, Some(entry)) => {
-                let copied = format!("{}/{}", entry.organisation(), name.rsplit('/').next().unwrap_or(name));
+                let copied = catalogue::published(name, entry);
                 self.set(key, &copied, &format!("{}, taken for a copy of this one", said.said));
             }
             (Some(_), _) => self.set(key, name, &said.said),

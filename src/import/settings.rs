@@ -8,7 +8,7 @@ use super::saving::Saving;
 use super::syntax::setting::{self, Setting, of_table};
 use super::understood::{Format, NotRead, Taken, Understood};
 use super::{
-    axolotl, deepspeed, hugging_face, launch, llama_factory, megatron, others, shipped, torchtitan,
+    axolotl, deepspeed, hugging_face, launch, llama_factory, megatron, others, recipes, shipped, torchtitan,
     torchtune, trainer, trainer_toml, usual,
 };
 use crate::scenario::keys::Key;
@@ -64,6 +64,9 @@ pub(super) fn of_members(
         return Some(Ok(understood(Format::Megatron, reader, Parts::default())));
     }
     let is_torchtune = members.values().any(|value| value.get("_component_").is_some());
+    if let Some(why) = recipes::file(&members).filter(|_| is_torchtune) {
+        return Some(Err(why));
+    }
     let format = if torchtitan::is_file(&members) {
         Format::Torchtitan
     } else if any(&["zero_optimization", "train_micro_batch_size_per_gpu"]) {
@@ -109,7 +112,11 @@ pub(super) fn of_members(
         }
         Parts { adapters: true, tuner, ..Parts::default() }
     } else {
-        of_trl(&settings, true)
+        let mut parts = of_trl(&settings, true);
+        if let Some(trainer) = trainer_in_comments(text).filter(|_| parts.is_shared) {
+            (parts.trainer, parts.is_shared) = (trainer, false);
+        }
+        parts
     };
     let mut reader = Reader::new(base.clone(), settings);
     if format == Format::Trl && parts.trainer == Trainer::Other {
@@ -123,6 +130,13 @@ pub(super) fn of_members(
 fn comments_in_head(text: &str) -> impl Iterator<Item = &str> {
     let head = text.lines().map(str::trim).take_while(|line| line.is_empty() || line.starts_with('#'));
     head.filter_map(|line| line.strip_prefix('#'))
+}
+
+/// The trainer of trl that the comments of a file name, as alignment-handbook's recipes do: `# ORPOTrainer arguments`.
+fn trainer_in_comments(text: &str) -> Option<Trainer> {
+    let comments = text.lines().filter_map(|line| line.trim_start().strip_prefix('#'));
+    let mut words = comments.flat_map(|line| line.split(|c: char| !c.is_alphanumeric()));
+    words.find_map(Trainer::of_class)
 }
 
 /// Whether settings say on how many GPUs a run is.
@@ -199,7 +213,11 @@ pub(super) fn of_trl(settings: &[Setting], is_trl: bool) -> Parts {
             .iter()
             .any(|setting| ["use_peft", "use_peft_lora", "packing"].contains(&setting.name.as_str()))
         || trainer != Trainer::Sft;
-    Parts { arguments: true, trl: is_trl, command: is_trl, trainer, ..Parts::default() }
+    // what DPOConfig alone has
+    let its_own = ["precompute_ref_log_probs", "ref_model_name_or_path"];
+    let is_shared =
+        trainer == Trainer::Dpo && !settings.iter().any(|setting| its_own.contains(&setting.name.as_str()));
+    Parts { arguments: true, trl: is_trl, command: is_trl, trainer, is_shared, ..Parts::default() }
 }
 
 /// Whose arguments these are, by those that SFT has not.

@@ -149,12 +149,12 @@ fn of_script(text: &str, lines: &[Vec<String>], started: &[Option<Started>]) -> 
     };
     let conditional = lines.iter().any(is_condition);
     let others = others.chain(conditional.then(|| Left::new("if …", script::NOT_ASKED))).collect();
-    let words = script::expanded(lines, at, &launch::ALLOCATOR)?;
-    // of the variables before it only what the allocator is told is of the training
+    let words = script::expanded(lines, at, &launch::ENVIRONMENT)?;
+    // of the variables before it only what the allocator is told and which cards are seen is of the training
     let begins =
         words.iter().position(|word| launcher(word) == Some(first.launcher) || is_python_file(word))?;
     let is_of_memory =
-        |word: &&String| script::assigned(word).is_some_and(|(name, _)| launch::ALLOCATOR.contains(&name));
+        |word: &&String| script::assigned(word).is_some_and(|(name, _)| launch::ENVIRONMENT.contains(&name));
     let set = words[..begins].iter().filter(is_of_memory).cloned();
     let given = if is_python_file(&words[begins]) { begins } else { begins + 1 };
     let own = set.chain([first.launcher.to_owned()]).chain(words[given..].iter().cloned());

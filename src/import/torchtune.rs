@@ -193,6 +193,11 @@ fn gpus(reader: &mut Reader) {
         }
         reader.set("shard", "fsdp2", &said.said);
     }
+    // the distributed recipes alone have a mesh: how many GPUs are in it the command says
+    let mesh = reader.named(&DIMENSIONS.map(|(name, _)| name));
+    if let Some(said) = mesh.first().filter(|_| !reader.has_taken("shard")) {
+        reader.set("shard", "fsdp2", &said.said);
+    }
     if !reader.switches("reshard-after-forward", &["fsdp_reshard_after_forward"]) {
         reader.quietly("reshard-after-forward", "on");
     }

@@ -1,6 +1,8 @@
 //! Settings of no project that is known, in the words that most projects use: `batch_size`, `--seq-length 2048`, a call of somebody's own
 //! `TrainingConfig`. What they leave out stays as it was, as nobody knows whose defaults would hold.
 
+mod fsdp_qlora;
+
 use super::hugging_face::{IDLE, OF_ADAPTERS, REFUSED};
 use super::names;
 use super::reader::{Reader, Said, among};
@@ -175,6 +177,7 @@ pub(super) fn read(reader: &mut Reader) {
         }
         None => {}
     }
+    fsdp_qlora::read(reader);
     method(reader);
     let is_open = !reader.has_taken("method") && (trains || !reader.scenario.method.has_adapters());
     let adapted = reader.named(&OF_ADAPTERS).into_iter().next();

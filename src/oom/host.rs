@@ -28,12 +28,15 @@ pub enum Host {
 
 /// What Linux, a container's runtime and Slurm say where they killed a process for its memory. Linux (`mm/oom_kill.c`): `Out of memory: Killed process
 /// 1234 (python) total-vm:…kB, anon-rss:…kB`, of a group `Memory cgroup out of memory: Killed process`.
-const KILLED: [&str; 5] = [
+const KILLED: [&str; 7] = [
     "ut of memory: Killed process",
     "ut of memory: Kill process",
     "oom-kill:",
     "OOMKilled",
     "oom_kill event",
+    // of earlier versions of Slurm
+    "oom-kill event",
+    "OOM Killed",
 ];
 
 /// What torchrun, accelerate, DeepSpeed, subprocess and shells say of a process that signal 9 ended, all blanks one.
@@ -141,6 +144,7 @@ mod tests {
         assert_eq!(had.bytes, Bytes::gib(64.0));
         for text in [
             "slurmstepd: error: Detected 1 oom_kill event in StepId=1.batch",
+            "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=1234.0. Some of your processes may have been killed by the cgroup out-of-memory handler.",
             "Memory cgroup out of memory: Killed process 7",
         ] {
             assert_eq!(read(text), Some(Host::Killed { had: None }), "{text}");

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{file, headroom_with};
+use super::{file, headroom_with, says};
 
 const LINK: &str = "m=Qwen/Qwen2.5-0.5B&method=full&p=amp-bf16&b=8&s=512&gpu=rtx-4090";
 const MESSAGE: &str = "CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 10.00 GiB of which 2.25 GiB is \
@@ -138,4 +138,40 @@ fn a_log_may_stand_where_a_scenario_does() {
     // and what is neither says what stands there
     let run = headroom_with(&["oom", &file("other.log", "nothing of it\n")], "");
     assert!(run.err.contains("or a log with an error that is known here"), "{}", run.err);
+}
+
+/// The commonest message on clusters is a log of the computer's memory; what is no message of PyTorch's is named.
+#[test]
+fn logs_of_others_are_named() {
+    let slurm = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=1234.0. Some of your processes may have been killed by the cgroup out-of-memory handler.\n";
+    let out = says(&["oom", &file("slurm.log", slurm)]);
+    assert!(out.contains("computer's"), "{out}");
+    for (name, text, whose) in [
+        (
+            "jax.log",
+            "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2147483648 bytes.\n",
+            "JAX",
+        ),
+        (
+            "tf.log",
+            "OOM when allocating tensor with shape[32,512,30522] and type float on /job:localhost by allocator GPU_0_bfc\n",
+            "TensorFlow",
+        ),
+        (
+            "llama.log",
+            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 8192.00 MiB on device 0: cudaMalloc failed: out of memory\n",
+            "llama.cpp",
+        ),
+        (
+            "load.log",
+            "ValueError: Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM\n",
+            "as it loads",
+        ),
+    ] {
+        let log = file(name, text);
+        for arguments in [&["oom", &log][..], &["oom", "--text", &log]] {
+            let run = headroom_with(arguments, "");
+            assert!(run.err.contains(whose) && !run.err.contains("mapping"), "{arguments:?}: {}", run.err);
+        }
+    }
 }

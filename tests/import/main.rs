@@ -3,6 +3,7 @@
 
 mod adapters;
 mod foreign;
+mod mistaken;
 mod policies;
 mod real_files;
 mod scripts;

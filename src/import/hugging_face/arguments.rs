@@ -115,9 +115,9 @@ pub(super) fn length_of_sequences(reader: &mut Reader, parts: Parts, why: &str) 
         None if parts.trl => reader.assume("seq-length", "1024", why),
         None => {
             let (length, known) = (reader.scenario.sequence, reader.scenario.positions());
-            match known.filter(|known| {
-                *known < length && matches!(parts.trainer, Trainer::Classify | Trainer::Embed)
-            }) {
+            let is_encoder = reader.scenario.architecture().is_ok_and(|model| model.classifier.is_some());
+            let cuts = is_encoder || matches!(parts.trainer, Trainer::Classify | Trainer::Embed);
+            match known.filter(|known| *known < length && cuts) {
                 Some(known) => {
                     let why = "the arguments say nothing of it: a tokenizer cuts texts at the positions that the model has";
                     reader.assume("seq-length", &known.to_string(), why);

@@ -13,7 +13,7 @@ use super::evaluation::evaluation;
 use super::generated;
 use super::launch;
 use super::own_loop;
-use super::reader::{Reader, among};
+use super::reader::{Reader, Said, among};
 use super::trainer;
 use crate::scenario::{LossKernel, Stack, Task, Tuner};
 pub(super) use answers::REWARDS;
@@ -41,6 +41,8 @@ pub(super) struct Parts {
     pub by_trl: bool,
     /// Whose arguments they are.
     pub trainer: Trainer,
+    /// Whether they are arguments of other trainers of trl's too, and nothing says of which.
+    pub is_shared: bool,
     /// A model is loaded by the text itself.
     pub loads: bool,
     /// `LoraConfig`, or another way to adapters.
@@ -97,6 +99,7 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     if let Some(said) = &model {
         reader.model(said);
     }
+    contradictions(reader, parts);
     stack(reader, parts);
     let eight_bit = method(reader, parts, model.is_some());
     precision(reader, parts);
@@ -144,6 +147,37 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     reader.pass(|name| among(IDLE, name) || ["gpu_memory_utilization", "fast_inference"].contains(&name));
 }
 
+/// What the libraries stop at, where a text asks for two things of which one alone can be.
+fn contradictions(reader: &mut Reader, parts: Parts) {
+    let of_precision = ["bf16", "fp16"];
+    // transformers 5.17, training_args.py
+    let both = "TrainingArguments stops: at most one of bf16 and fp16 can be on; answered with bfloat16";
+    let of_weights = ["load_in_4bit", "load_in_8bit"];
+    // utils/quantization_config.py
+    let quantised =
+        "BitsAndBytesConfig stops: one of load_in_4bit and load_in_8bit can be on; answered with 8 bits";
+    let mut pairs = vec![(of_precision, both)];
+    if !parts.unsloth {
+        pairs.push((of_weights, quantised));
+    }
+    for (names, why) in pairs {
+        let on = names.map(|name| reader.named(&[name]).into_iter().find(|said| said.switch() == Some(true)));
+        if let [Some(first), Some(second)] = on {
+            reader.misread(&format!("{}, {}", first.said, second.said), why);
+        }
+    }
+    // trainer.py
+    let shards = [&["fsdp"][..], &["deepspeed", "zero_optimization.stage"][..]];
+    let on = shards.map(|names| {
+        let is_on = |said: &Said| said.switch() != Some(false) && !said.text().is_empty();
+        reader.named(names).into_iter().find(is_on)
+    });
+    if let [Some(first), Some(second)] = on {
+        let why = "Trainer stops: --fsdp together with --deepspeed is not possible; answered with DeepSpeed";
+        reader.misread(&format!("{}, {}", first.said, second.said), why);
+    }
+}
+
 fn stack(reader: &mut Reader, parts: Parts) {
     let keeps = parts.keeps_trls_head() && !parts.unsloth;
     let liger = if keeps { None } else { reader.switch(LIGER) };
@@ -185,12 +219,19 @@ fn stack(reader: &mut Reader, parts: Parts) {
             Some((task @ (Task::Classify | Task::Embed), [class, ..])) => {
                 reader.set("task", task.slug(), class)
             }
+            Some((task, _)) if parts.is_shared => reader.assume("task", task.slug(), SHARED),
             Some((task, [name, ..])) => {
                 reader.assume("task", task.slug(), &format!("these are {name}'s arguments"));
             }
             None => reader.assume("task", "sft", "the trainer that is named is not read"),
         }
         trainer::usual_loop(reader);
+    } else if let Some((task, [class, ..])) = parts.trainer.is_for().filter(|_| parts.trl) {
+        // the arguments stand elsewhere, and what is trained for is the class's all the same
+        let is_its = task == reader.scenario.task || (task, reader.scenario.task) == (Task::Cpo, Task::Simpo);
+        if !is_its {
+            reader.brings(task, class);
+        }
     }
     if let Some(version) = parts.trl_version
         && reader.scenario.stack == Stack::Trl
@@ -198,6 +239,11 @@ fn stack(reader: &mut Reader, parts: Parts) {
         earlier_trl(reader, version);
     }
 }
+
+/// What is said where arguments are DPO's and those of trl's other trainers on pairs as well (`DPOConfig`, `ORPOConfig`, `CPOConfig`,
+/// `KTOConfig`, `BCOConfig`).
+const SHARED: &str = "beta and max_prompt_length are arguments of DPOTrainer, and of trl's ORPO, CPO, KTO and BCO too: DPO is taken; ORPO \
+                      and CPO have no second model (--task orpo, --task cpo)";
 
 /// The switch of Liger's kernels.
 const LIGER: &[&str] = &["use_liger_kernel", "use_liger"];

@@ -91,7 +91,7 @@ static ROWS: [Row; 11] = [
 
 /// Trainers of trl's that are not read: what it calls them, and the word by which a command or a script is known for theirs. Those
 /// without a word are known by their classes alone.
-const UNREAD: [(&str, Option<&str>); 16] = [
+const UNREAD: [(&str, Option<&str>); 20] = [
     ("OnlineDPO", Some("online")),
     ("NashMD", Some("nash")),
     ("XPO", Some("xpo")),
@@ -100,15 +100,23 @@ const UNREAD: [(&str, Option<&str>); 16] = [
     ("AsyncGRPO", Some("async")),
     ("AsyncDistillation", Some("async")),
     ("ServerDistillation", Some("server")),
-    ("BCO", None),
-    ("SDFT", None),
-    ("SDPO", None),
-    ("TPO", None),
-    ("A2PO", None),
-    ("GMPO", None),
-    ("MiniLLM", None),
-    ("PAPO", None),
+    ("BCO", Some("bco")),
+    ("SDFT", Some("sdft")),
+    ("SDPO", Some("sdpo")),
+    ("SSD", Some("ssd")),
+    ("TPO", Some("tpo")),
+    ("A2PO", Some("a2po")),
+    ("GMPO", Some("gmpo")),
+    ("IWOPD", Some("opd")),
+    ("MiniLLM", Some("minillm")),
+    ("PAPO", Some("papo")),
+    ("GRPOWithReplayBuffer", Some("replay")),
+    ("DiffusionGemmaSFT", Some("diffusion")),
 ];
+
+/// Words of scripts whose trainer is one that is read: examples/scripts/mpo_vlm.py gives `DPOTrainer` several losses at once, gspo.py
+/// gives `GRPOTrainer` another weight of each token.
+const BY_ANOTHER_NAME: [(&str, Trainer); 2] = [("mpo", Trainer::Dpo), ("gspo", Trainer::Grpo)];
 
 impl Trainer {
     /// The trainer of trl that a class is of: `DPOConfig`, `DPOTrainer`.
@@ -126,7 +134,8 @@ impl Trainer {
         if UNREAD.iter().filter_map(|(_, word)| *word).any(has) {
             return Some(Trainer::Other);
         }
-        ROWS.iter().find(|row| has(row.word)).map(|row| row.trainer)
+        let other = || BY_ANOTHER_NAME.iter().find(|(word, _)| has(word)).map(|(_, trainer)| *trainer);
+        ROWS.iter().find(|row| has(row.word)).map(|row| row.trainer).or_else(other)
     }
 
     /// The settings of the model whose name a trainer of trl's is given: `DPOTrainer.model`.

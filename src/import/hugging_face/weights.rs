@@ -1,5 +1,7 @@
 //! Which weights are loaded and trained: the method, adapters, 4-bit weights, element types.
 
+use serde_json::Value;
+
 use super::super::named_adapters::{OF_COMMAND, UNREAD};
 use super::super::names::{Checkpoint, is_torchao_int8, of_checkpoint};
 use super::super::reader::{Reader, Said};
@@ -232,6 +234,7 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
             "LoraConfig.target_modules",
             "get_peft_model.target_modules",
         ]) {
+            Some(said) if parts.unsloth => unsloths_targets(reader, &said),
             Some(said) => reader.targets(&said),
             None if parts.unsloth => unsloths_layers(reader, why),
             None if is_example => reader.assume("lora-targets", LoraTargets::AllLinear.slug(), why),
@@ -273,6 +276,19 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
             }
         }
     }
+}
+
+/// The layers that Unsloth is asked to adapt: an embedding and a head among them are trained whole (unsloth/models/llama.py
+/// `_redirect_embedding_targets`).
+fn unsloths_targets(reader: &mut Reader, said: &Said) {
+    let (whole, others): (Vec<_>, Vec<_>) =
+        said.words().into_iter().partition(|word| ["embed_tokens", "lm_head"].contains(&word.as_str()));
+    if whole.is_empty() {
+        return reader.targets(said);
+    }
+    let of = |words: Vec<String>| Said { value: Value::from(words), said: said.said.clone() };
+    trainer::saved(reader, &of(whole));
+    reader.targets(&of(others));
 }
 
 /// Which layers get adapters where none are named: `get_peft_model` of Unsloth's `FastModel` and `FastVisionModel` has four switches for

@@ -158,6 +158,26 @@ pub fn find(id: &str) -> Option<&'static Entry> {
     entries().get(*index)
 }
 
+/// The published id of a copy's name: `Qwen/Qwen3-8B` of `somebody/Qwen3-8B`, which is of that entry. A base model or a chat version of it is
+/// called so where the entry is; of other names those that are known, else the entry's own.
+pub(crate) fn published(name: &str, entry: &'static Entry) -> String {
+    let name = last_part(name);
+    let aliased =
+        aliases().filter(|(alias, id)| alias.contains('/') && *id == entry.id).map(|(alias, _)| alias);
+    let ids: Vec<&str> = std::iter::once(entry.id).chain(aliased).collect();
+    let organisation = |id: &str| id.split('/').next() == Some(entry.organisation());
+    let called_so = ids.iter().filter(|id| last_part(id).eq_ignore_ascii_case(name));
+    // what says how weights are stored is no version
+    let is_stored_so = ["-hf", "-bf16"].iter().any(|end| name.to_ascii_lowercase().ends_with(end));
+    match called_so.max_by_key(|id| organisation(id)) {
+        Some(id) => (*id).to_owned(),
+        None if bare(name) == bare(last_part(entry.id)) && !is_stored_so => {
+            format!("{}/{name}", entry.organisation())
+        }
+        None => entry.id.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@ use super::dimensions::Dimensions;
 use super::error::ModelError;
 use crate::text::short;
 
+pub(crate) use entries::published;
 pub use entries::{Entry, aliases, entries, find};
 pub use search::{Found, among, search};
 
