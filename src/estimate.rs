@@ -269,6 +269,16 @@ fn read_by_each(scenario: &Scenario, parameters: u64) -> Option<Issue> {
     Some(Issue::new(Severity::Note, Field::Sharding, message))
 }
 
+/// In what a run takes of the CPU's memory after it was loaded.
+fn stages_on_host(scenario: &Scenario) -> &'static str {
+    match (scenario.saves(), scenario.merges() == Merges::Cpu) {
+        (false, false) => "trains",
+        (true, false) => "trains or saves",
+        (false, true) => "trains or merges",
+        (true, true) => "trains, saves or merges",
+    }
+}
+
 /// What the processes of a machine have of its RAM together, beside that of the known machine that has most with as many of the card: of
 /// one process where that is not enough alone.
 fn on_a_machine(scenario: &Scenario, need: HostNeed) -> Option<Issue> {
@@ -287,7 +297,8 @@ fn on_a_machine(scenario: &Scenario, need: HostNeed) -> Option<Issue> {
     };
     let parts = [
         (need.loading > Bytes::ZERO).then_some(loading),
-        (need.machine() > Bytes::ZERO).then(|| format!("{} while it trains or saves", need.machine())),
+        (need.machine() > Bytes::ZERO)
+            .then(|| format!("{} while it {}", need.machine(), stages_on_host(scenario))),
     ];
     let parts = Vec::from_iter(parts.into_iter().flatten()).join(" and ");
     let such = |gpus: u64| if gpus == 1 { "1 such GPU".to_owned() } else { format!("{gpus} such GPUs") };

@@ -468,7 +468,7 @@ pub struct Memory {
     pub rank: Option<Rank>,
     /// What offloaded weights, gradients and optimizer state take of the CPU's memory, on behalf of this GPU.
     pub on_host: Bytes,
-    /// What saving, merging and an evaluation take of the CPU's memory, where they are done.
+    /// What saving, merging and an evaluation take of the CPU's memory: of saving and merging, what they would take where they are not done.
     pub host: HostSpikes,
     /// What of a mixture is not quantised where all else is.
     pub experts: WholeExperts,

@@ -42,7 +42,6 @@ struct Format {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let of_other_methods = arguments.input.of_other_methods(&asked.scenarios);
     let answers: Vec<Answer> = asked.scenarios.into_iter().map(Answer::of).collect();
     let unanswered = answers.iter().all(|answer| answer.estimate.memory.is_none());
     let mut output = Output::of(match &arguments.format {
@@ -53,8 +52,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         Format { .. } if unanswered => String::new(),
         Format { .. } => export::text(&answers),
     })
-    .noting(asked.notices)
-    .noting(of_other_methods);
+    .noting(asked.notices);
     if !asked.misread.is_empty() && (arguments.fail_unless_fits || arguments.fail_if_over.is_some()) {
         let told: Vec<_> = asked.misread.iter().map(|misread| misread.told.as_str()).collect();
         output.say(format_args!("error: the limit was not checked: {}", told.join("; ")));

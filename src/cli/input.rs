@@ -204,31 +204,18 @@ impl Input {
         }
     }
 
-    /// The flags that are of another method than any of these runs has, each in a sentence: a table tries that method too, one run does not.
-    pub fn of_other_methods(&self, scenarios: &[Scenario]) -> Vec<String> {
-        let answered: Vec<&Scenario> =
-            scenarios.iter().filter(|one| estimate(one).memory.is_some()).collect();
-        let Some(first) = answered.first() else { return Vec::new() };
-        let is_of_another = |key: &Key| {
-            answered.iter().any(|one| may_matter(key, one))
-                && !answered.iter().any(|one| matters_as_it_is(key, one))
-        };
-        let others = self.flags.iter().filter(|(key, _)| is_of_another(key));
-        let method = first.method.label();
-        others
-            .map(|(key, _)| {
-                format!("--{} makes no difference to this run, whose method is {method}", key.name)
-            })
-            .collect()
-    }
-
-    /// The flags that make no difference to any of the runs, each in a sentence. To a run that has no answer nothing can make one.
+    /// The flags that make no difference to any of the runs, or would by another method alone, each in a sentence. To a run that has no
+    /// answer nothing can make one.
     fn idle(&self, scenarios: &[Scenario]) -> Vec<String> {
         let has_answer = |scenario: &&Scenario| estimate(scenario).memory.is_some();
         let answered: Vec<&Scenario> = scenarios.iter().filter(has_answer).collect();
         let is_idle = |key: &Key| !answered.is_empty() && !answered.iter().any(|one| may_matter(key, one));
-        let idle = self.flags.iter().filter(|(key, _)| is_idle(key));
-        idle.map(|(key, _)| format!("--{} makes no difference to this run", key.name)).collect()
+        let told = |key: &Key| match answered.first() {
+            Some(_) if is_idle(key) => Some(format!("--{} makes no difference to this run", key.name)),
+            Some(first) if answered.iter().all(|one| !key.matters(one)) => of_other_method(key, first),
+            Some(_) | None => None,
+        };
+        self.flags.iter().filter_map(|(key, _)| told(key)).collect()
     }
 
     /// The scenario on the cards that flags say, and as many: what a configuration asks of them is answered by it. A flag that cannot be
@@ -282,6 +269,21 @@ fn matters_as_it_is(key: &Key, own: &Scenario) -> bool {
     let mut several = own.clone();
     several.cluster.set_gpus(own.cluster.gpus.max(2));
     [own, &generates, &several].into_iter().any(|scenario| key.matters(scenario))
+}
+
+/// That an input makes no difference to a scenario for its method, and by which it does.
+fn of_other_method(key: &Key, scenario: &Scenario) -> Option<String> {
+    let methods = scenario.task.methods().iter();
+    let others = methods.filter(|method| key.matters(&Scenario { method: **method, ..scenario.clone() }));
+    let others: Vec<String> = others.map(|method| format!("--method {}", method.slug())).collect();
+    let label = scenario.task.method_label(scenario.method);
+    let name = key.name;
+    (!others.is_empty()).then(|| {
+        format!(
+            "--{name} makes no difference to this run, whose method is {label}; it does with {}",
+            others.join(" or ")
+        )
+    })
 }
 
 /// A scenario of the file or text that has these members.

@@ -9,7 +9,7 @@ use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::export;
 use crate::hardware::{Host, Machine, gpus};
-use crate::issue::Issue;
+use crate::issue::{Field, Issue};
 use crate::plan::{
     Answer, Layout, MOST_TOGETHER, NeedCell, NeedRow, Offer, Span, Verdict, cheapest_first, cheapest_run,
     fewest_gpus, need_of_each, on_one, usual_cards,
@@ -51,14 +51,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         cards.sort_by_key(|card| card.memory);
     }
     let mut rows = need_of_each(&base, &cards);
-    let problem = rows.iter().flat_map(|row| &row.cells).find_map(|cell| match cell {
-        NeedCell::Unknown(issue) => Some(issue.to_string()),
-        NeedCell::Needs { .. } => None,
-    });
+    let problems = problems(&rows, &base);
     let answered = |row: &NeedRow| row.cells.iter().any(|cell| matches!(cell, NeedCell::Needs { .. }));
-    if let (false, Some(problem)) = (rows.iter().any(answered), &problem) {
+    if let (false, Some((problem, _))) = (rows.iter().any(answered), problems.first()) {
         return Err(problem.clone());
     }
+    let cards_in_all = rows.len();
     if !arguments.all {
         rows.retain(|row| row.fewest().is_some());
         // those that hold it alone come first
@@ -77,10 +75,36 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         })?,
     })
     .noting(asked.notices);
-    if let Some(problem) = problem {
-        output.say(format_args!("no answer: {problem}"));
+    for (problem, cards) in problems {
+        match cards.len() {
+            all if all == cards_in_all => output.say(format_args!("no answer: {problem}")),
+            _ => output.say(format_args!("no answer on {}: {problem}", cards.join(", "))),
+        }
     }
     Ok(output)
+}
+
+/// Why cells have no answer, each with the cards on which it is so.
+fn problems(rows: &[NeedRow], base: &Scenario) -> Vec<(String, Vec<String>)> {
+    let mut found: Vec<(String, Vec<String>)> = Vec::new();
+    for row in rows {
+        for cell in &row.cells {
+            let NeedCell::Unknown(issue) = cell else { continue };
+            let is_brought = issue.field == Field::Precision && !base.precision.is_float16();
+            let why =
+                if is_brought { "; float16 stands for bfloat16, which the card does not have" } else { "" };
+            let issue = format!("{issue}{why}");
+            let at = found.iter().position(|(known, _)| *known == issue);
+            let at = at.unwrap_or_else(|| {
+                found.push((issue, Vec::new()));
+                found.len() - 1
+            });
+            if let Some((_, cards)) = found.get_mut(at).filter(|(_, cards)| !cards.contains(&row.name)) {
+                cards.push(row.name.clone());
+            }
+        }
+    }
+    found
 }
 
 fn table(rows: &[NeedRow], base: &Scenario) -> Table {

@@ -142,7 +142,12 @@ impl UnknownGpu {
 
     /// What would be right.
     pub fn fix(&self) -> String {
-        let similar: Vec<_> = search(&self.slug).into_iter().take(4).map(|gpu| &*gpu.slug).collect();
+        // a card of one size, named with it: `t4-16gb`
+        let named = self.slug.rsplit_once('-').filter(|(_, size)| size.ends_with("gb"));
+        let named = named.and_then(|(name, _)| by_slug(name)).into_iter();
+        let mut similar: Vec<_> = named.chain(search(&self.slug)).map(|gpu| &*gpu.slug).collect();
+        similar.dedup();
+        similar.truncate(4);
         match similar.is_empty() {
             true => "use a card such as rtx-4090 or an amount such as 24GB".to_owned(),
             false => format!("perhaps {}", similar.join(", ")),
@@ -445,6 +450,7 @@ mod tests {
 
     #[test]
     fn an_unknown_slug_names_its_neighbours() {
+        assert!(gpu("t4-16gb").unwrap_err().fix().starts_with("perhaps t4, "));
         assert_eq!(
             gpu("a100").unwrap_err().to_string(),
             "no card is called \"a100\" (perhaps a100-sxm-40gb, a100-sxm-80gb, a100-pcie-40gb, a100-pcie-80gb)"

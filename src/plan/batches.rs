@@ -105,7 +105,7 @@ fn micro_batch(each: u64, most: u64) -> u64 {
 
 /// `each` sequences on each GPU in micro-batches of at most `largest`.
 fn in_passes(scenario: &Scenario, each: u64, largest: &Largest) -> Reached {
-    let batch = micro_batch(each, largest.number);
+    let batch = micro_batch(each, largest.number).max(scenario.least_batch());
     let accumulation = each.div_ceil(batch);
     let scenario = Scenario { batch, accumulation, allocator: largest.allocator, ..scenario.clone() };
     let verdict = Answer::of(scenario.clone()).verdict().unwrap_or(Verdict::Close);
@@ -142,6 +142,8 @@ pub struct PerSequence {
     /// The micro-batch from which on it does. It is more than one where something else is the peak of smaller batches: the optimizer
     /// step, which sequences add nothing to.
     pub from: u64,
+    /// Whether a batch is counted in pairs of an answer that is preferred and one that is not.
+    pub pairs: bool,
 }
 
 impl PerSequence {
@@ -160,16 +162,18 @@ impl PerSequence {
         let line = most.saturating_sub(Bytes(each.0.saturating_mul(many)));
         // where the line of large batches meets what one sequence takes
         let from = one.saturating_sub(line).0.checked_div(each.0)?.max(1);
-        Some(PerSequence { fixed: if from > 1 { one } else { line }, each, from })
+        let pairs = scenario.task.has_pairs();
+        Some(PerSequence { fixed: if from > 1 { one } else { line }, each, from, pairs })
     }
 
     /// Both in words, behind what takes them: `60.4 GiB whatever the batch, and about 1.2 GiB for each sequence`.
     pub fn in_words(&self, amount: impl Fn(Bytes) -> String) -> String {
         let (fixed, each) = (amount(self.fixed), amount(self.each));
+        let one = if self.pairs { "pair of sequences" } else { "sequence" };
         match self.from {
-            1 => format!("{fixed} whatever the batch, and about {each} for each sequence"),
+            1 => format!("{fixed} whatever the batch, and about {each} for each {one}"),
             from => format!(
-                "{fixed} up to a micro-batch of about {}, and about {each} for each sequence beyond",
+                "{fixed} up to a micro-batch of about {}, and about {each} for each {one} beyond",
                 grouped(from)
             ),
         }
@@ -325,13 +329,20 @@ mod tests {
             answer.estimate.memory.expect("an answer").needed().0 as f64
         };
         let scenario = Scenario::default();
-        let PerSequence { fixed, each, from } = PerSequence::of(&scenario).expect("an answer");
+        let PerSequence { fixed, each, from, .. } = PerSequence::of(&scenario).expect("an answer");
         assert!(fixed > Bytes::gib(6.0) && each > Bytes::gib(1.0) && from == 1);
         assert!(((fixed + each).0 as f64 / needed(&scenario, 1) - 1.0).abs() < 0.01, "{fixed} and {each}");
+        assert!(
+            PerSequence { fixed, each, from, pairs: true }
+                .in_words(|_| String::new())
+                .ends_with("each pair of sequences")
+        );
+        let dpo = crate::share::decode("task=dpo&m=Qwen/Qwen2.5-0.5B&st=trl&mask=padded").scenarios.remove(0);
+        assert!(PerSequence::of(&dpo).is_some_and(|split| split.pairs));
         // all weights: up to some sequences the optimizer step is the peak
         let link = "m=meta-llama/Llama-3.1-8B&method=full&p=bf16&gpu=h100-sxm-80gb";
         let scenario = crate::share::decode(link).scenarios.remove(0);
-        let PerSequence { fixed, each, from } = PerSequence::of(&scenario).expect("an answer");
+        let PerSequence { fixed, each, from, .. } = PerSequence::of(&scenario).expect("an answer");
         assert_eq!(fixed.0 as f64, needed(&scenario, 1));
         assert!((4..7).contains(&from), "{from}");
         let nine = fixed.0 as f64 + each.0 as f64 * (9 - from) as f64;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::Answer;
 use super::layouts::{Divisions, name};
 use super::on_card::less_doubt;
-use super::solve::{Largest, Most, most_batch, most_length, most_rank, parts_of_sequence};
+use super::solve::{Largest, Most, grain_of_length, most_batch, most_length, most_rank};
 use super::verdict::Verdict;
 use crate::hardware::Gpu;
 use crate::issue::{Field, Issue, Severity};
@@ -32,7 +32,7 @@ pub enum Measure {
 pub enum FitCell {
     /// It runs.
     Fits {
-        /// Sequences at once: the largest micro-batch, or 1 where something else is asked for.
+        /// Sequences at once: the largest micro-batch, or the least that the trainer takes where something else is asked for.
         batch: u64,
         /// The verdict on it: it fits, or closely.
         verdict: Verdict,
@@ -71,10 +71,13 @@ impl FitCell {
     fn more(&self, measure: Measure, engine: &Scenario) -> u64 {
         let more = match self {
             FitCell::Fits { scenario, .. } if self.is_sure() => measure.number(scenario).saturating_add(1),
-            FitCell::Fits { .. } | FitCell::TooLarge { .. } | FitCell::Unknown(_) => 1,
+            FitCell::Fits { .. } | FitCell::TooLarge { .. } | FitCell::Unknown(_) => match measure {
+                Measure::Batch => engine.least_batch(),
+                Measure::Length | Measure::Rank => 1,
+            },
         };
         match measure {
-            Measure::Length => more.next_multiple_of(parts_of_sequence(engine)),
+            Measure::Length => more.next_multiple_of(grain_of_length(engine)),
             Measure::Batch | Measure::Rank => more,
         }
     }

@@ -8,7 +8,7 @@ use crate::hardware::{Gpu, Vendor};
 use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::scenario::software::Trainer;
-use crate::scenario::{Allocator, LARGEST, Scenario, Tuner};
+use crate::scenario::{Allocator, AttentionKernel, LARGEST, Mask, Scenario, Tuner};
 use crate::step::{self, Recording};
 use crate::units::Bytes;
 
@@ -38,7 +38,7 @@ pub fn largest_batch(
 
 /// The longest sequence, up to the longest that the model knows positions for, with which the scenario runs on the
 /// card, and with which allocator; `None` where not even one token does. Where the scenario generates, its new tokens have
-/// positions too.
+/// positions too. Where attention is given a mask it is the longest of a multiple of 8 tokens: lengths between need more.
 ///
 /// # Errors
 /// As [`step::run`].
@@ -47,7 +47,7 @@ pub fn longest_sequence(
     scenario: &Scenario,
     gpu: &Gpu,
 ) -> Result<Option<Largest>, Issue> {
-    longest_of(architecture, scenario, gpu, 1)
+    longest_of(architecture, scenario, gpu, grain_of_length(scenario))
 }
 
 /// [`longest_sequence`] among the multiples of a number of tokens.
@@ -67,6 +67,20 @@ pub(super) fn longest_of(
 pub(super) fn parts_of_sequence(scenario: &Scenario) -> u64 {
     let divides = scenario.software().trainer == Trainer::Megatron;
     if divides { scenario.cluster.layout.sequence_parts().max(1) } else { 1 }
+}
+
+/// Rows of the mask that PyTorch's memory-efficient kernel is given begin at multiples of so many elements: those of another length are
+/// copied into longer ones (ATen/native/transformers/attention.cpp `preprocess_mask`).
+const OF_A_MASK: u64 = 8;
+
+/// Of how many tokens a sequence is a multiple whose length is looked for: need grows with those, and not from each length to the next
+/// where there is a mask; and each of the GPUs that divide it has as many.
+pub(super) fn grain_of_length(scenario: &Scenario) -> u64 {
+    let tells_texts_apart = matches!(scenario.mask, Mask::Padded | Mask::Packed | Mask::PaddingFree);
+    let copies_mask =
+        tells_texts_apart && matches!(scenario.attention, AttentionKernel::Sdpa | AttentionKernel::Efficient);
+    let of_mask = if copies_mask { OF_A_MASK } else { 1 };
+    of_mask.next_multiple_of(parts_of_sequence(scenario))
 }
 
 /// What solves for the length of a sequence, which has room for its pictures, and up to which count.
@@ -145,7 +159,7 @@ pub(super) fn most_length(
     scenario: &Scenario,
     gpu: &Gpu,
 ) -> Result<Most, Issue> {
-    let (solver, cap) = by_length(architecture, scenario, gpu, 1);
+    let (solver, cap) = by_length(architecture, scenario, gpu, grain_of_length(scenario));
     solver.most(scenario, cap)
 }
 
@@ -158,7 +172,8 @@ fn cap(architecture: &Architecture, scenario: &Scenario) -> u64 {
 /// [`largest_batch`], and what is needed where there is none.
 pub(super) fn most_batch(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Most, Issue> {
     let set = |scenario: &mut Scenario, batch| scenario.batch = batch;
-    Solver { architecture, gpu, set, grain: 1, base: 0 }.most(scenario, LARGEST)
+    let base = scenario.least_batch().saturating_sub(1);
+    Solver { architecture, gpu, set, grain: 1, base }.most(scenario, LARGEST.saturating_sub(base))
 }
 
 /// A number with which a scenario runs.
@@ -283,6 +298,38 @@ mod tests {
                 };
                 let found = Answer::of(Scenario { sequence: number, ..scenario });
                 assert_eq!(found.verdict(), Some(Verdict::NotFollowed), "{link} with {number} tokens");
+            }
+        }
+    }
+
+    /// A row of 1,001 scores is copied into one of 1,008, which a row of 1,008 is not.
+    #[test]
+    fn under_a_mask_lengths_are_looked_for_that_need_no_copy_of_it() {
+        for (mask, multiple) in [("padded", 8), ("packed", 8), ("none", 1)] {
+            let link = format!("m=Qwen/Qwen2.5-0.5B&method=lora&p=bf16&mask={mask}&gpu=6GiB&s=");
+            let at = |length: u64| crate::share::decode(&format!("{link}{length}")).scenarios.remove(0);
+            let base = at(64);
+            let (model, gpu) = (base.architecture().unwrap(), base.gpu().unwrap());
+            let needed = |length: u64| step::run(&model, &at(length), &gpu).unwrap().needed();
+            assert_eq!(needed(8_001) > needed(8_008), multiple > 1, "{mask}");
+            let Largest { number, allocator } = longest_sequence(&model, &base, &gpu).unwrap().unwrap();
+            let runs = |length| Answer::of(Scenario { allocator, ..at(length) }).runs();
+            assert_eq!((number % multiple, runs(number)), (0, Some(true)), "{mask}: {number}");
+            assert_eq!(runs(number + multiple), Some(false), "{mask}: {number}");
+        }
+    }
+
+    #[test]
+    fn the_search_begins_with_the_fewest_that_a_trainer_takes() {
+        let link = "task=kto&m=Qwen/Qwen2.5-0.5B&st=trl&mask=padded&b=2&s=512&gpu=";
+        let at = |gpu: &str| crate::share::decode(&format!("{link}{gpu}")).scenarios.remove(0);
+        for (gpu, runs) in [("24GiB", true), ("2GiB", false)] {
+            let scenario = at(gpu);
+            let (model, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+            let most = most_batch(&model, &scenario, &gpu).unwrap();
+            assert_eq!(matches!(most, Most::Runs(Largest { number: 2.., .. })), runs, "{most:?}");
+            if let Most::TooLarge { needed } = most {
+                assert_eq!(needed, step::run(&model, &scenario, &gpu).unwrap().needed());
             }
         }
     }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::{FitCell, Measure, held};
 use super::each;
+use super::solve::grain_of_length;
 use crate::hardware::Vendor;
 use crate::scenario::kernels;
 use crate::scenario::{
@@ -44,15 +45,23 @@ pub fn conditions(base: &Scenario, measure: Measure) -> String {
             grouped(base.cluster.gpus)
         ),
     };
+    let at_a_time = match base.least_batch() {
+        1 => "One sequence".to_owned(),
+        least => format!("{least} sequences"),
+    };
     let sequences = match measure {
         Measure::Batch => {
             format!("Sequences of {} tokens, or as many as the model has positions,", grouped(base.sequence))
         }
         Measure::Length => {
-            "One sequence at a time, of no more tokens than the model has positions,".to_owned()
+            let multiple = match grain_of_length(base) {
+                1 => String::new(),
+                tokens => format!(" and a multiple of {tokens}, as others need more,"),
+            };
+            format!("{at_a_time} at a time, of no more tokens than the model has positions,{multiple}")
         }
         Measure::Rank => format!(
-            "One sequence at a time, of {} tokens or as many as the model has positions,",
+            "{at_a_time} at a time, of {} tokens or as many as the model has positions,",
             grouped(base.sequence)
         ),
     };
@@ -99,7 +108,7 @@ pub fn row(base: &Scenario, memory: Bytes, measure: Measure) -> FitRow {
     let gpu = if own { base.gpu.clone() } else { GpuChoice::Custom(memory) };
     // what generates is followed on a single GPU
     let base = if base.task.trains() { base.clone() } else { alone(base) };
-    let base = Scenario { gpu, batch: 1, ..base };
+    let base = Scenario { gpu, batch: base.least_batch(), ..base };
     let found = base.architecture().and_then(|architecture| Ok((architecture, base.gpu()?)));
     let cell = |method: &Method| match &found {
         Ok((architecture, gpu)) => {
@@ -133,7 +142,12 @@ pub fn largest_that_fit(rows: &[&FitRow], base: &Scenario, measure: Measure) -> 
         let larger = closely.filter(|row| row.parameters > surely.and_then(|row| row.parameters));
         close.extend(larger.map(|row| named(row, method)));
     }
+    let asked = |method: Method| Method::ALL.iter().position(|other| *other == method);
+    let columns: Vec<usize> = measure.methods(task).filter_map(asked).collect();
+    let cells = rows.iter().flat_map(|row| columns.iter().filter_map(|column| row.cells.get(*column)));
+    let is_answered = |cell: &FitCell| !matches!(cell, FitCell::Unknown(_));
     let mut said = match sure.is_empty() {
+        true if !cells.into_iter().any(is_answered) => "There is no answer for any of them.".to_owned(),
         true => "None of them surely fits.".to_owned(),
         false => format!("The largest that surely fit: {}.", sure.join(", ")),
     };

@@ -1,6 +1,6 @@
 //! What a run's processes have of the CPU's memory, each and all of a machine, beside what known machines with the card have.
 
-use super::{Method, Precision, Scenario, Stack, Task, WrappedBy};
+use super::{Merges, Method, Precision, Scenario, Stack, Task, WrappedBy};
 use crate::hardware::{GPUS_OF_A_MACHINE, Host, roomiest};
 use crate::memory::Memory;
 use crate::units::Bytes;
@@ -64,14 +64,18 @@ impl Scenario {
     pub(crate) fn host(&self, memory: &Memory, parameters: u64) -> HostNeed {
         let host = memory.host;
         let evaluation = self.evaluated_on_host(memory);
-        // what merges has no optimizer any more
         let laid = self.laid_on_host(memory);
-        let with = |saving: Bytes| (laid + memory.offloaded.max(evaluation).max(saving)).max(host.merging);
+        let with = |saving: Bytes| {
+            let saving = if self.saves() { saving } else { Bytes::ZERO };
+            laid + memory.offloaded.max(evaluation).max(saving)
+        };
+        // one process merges, and has no optimizer then
+        let merging = if self.merges() == Merges::Cpu { host.merging } else { Bytes::ZERO };
         HostNeed {
             loading: self.loaded_by_each(parameters).unwrap_or_default(),
             loads_once: self.may_load_once(),
             offloaded: self.kept_on_host(memory),
-            first: with(host.saving),
+            first: with(host.saving).max(merging),
             each: with(host.saving_each),
             processes: self.of_a_machine(),
         }

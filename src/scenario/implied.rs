@@ -87,6 +87,14 @@ impl Scenario {
         if self.method.has_adapters() && self.task.trains() { self.spikes.merging } else { Merges::Off }
     }
 
+    /// The fewest sequences that its trainer takes at a time: KTO scores an answer against another one's prompt of the same batch, which a
+    /// single one has not (trl 1.16, trainer/kto_trainer.py); LLaMA-Factory's trainer does not ask.
+    pub(crate) fn least_batch(&self) -> u64 {
+        let compares =
+            self.task == Task::Kto && self.stack == Stack::Trl && self.savings.loss != LossKernel::LogSoftmax;
+        if compares { 2 } else { 1 }
+    }
+
     /// Whether it is a training on a single GPU of which DeepSpeed may lay something into the CPU's memory.
     pub(crate) fn offloads_alone(&self) -> bool {
         !self.cluster.is_many()

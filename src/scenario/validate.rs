@@ -203,13 +203,9 @@ fn scaled_bfloat16(scenario: &Scenario) -> Option<Issue> {
     stops.then(|| Issue::warning(Field::Precision, message).with_fix(fix))
 }
 
-/// KTO scores an answer against another one's prompt of the same batch, which a single one has not (trl 1.16, trainer/kto_trainer.py);
-/// LLaMA-Factory's trainer does not ask.
+/// What trl's KTO makes of a single answer ([`Scenario::least_batch`]).
 fn lone_answer(scenario: &Scenario) -> Option<Issue> {
-    let stops = scenario.task == Task::Kto
-        && scenario.batch == 1
-        && scenario.stack == Stack::Trl
-        && scenario.savings.loss != LossKernel::LogSoftmax;
+    let stops = scenario.batch < scenario.least_batch();
     let message = "trl's KTO compares the answers of a batch and stops where it has a single one (\"Actual (not effective) batch size must be > 1\")";
     stops.then(|| Issue::warning(Field::Batch, message).with_fix("take 2 sequences or more at a time"))
 }

@@ -242,3 +242,40 @@ fn fused_losses_that_find_no_whole_head_are_refused() {
     let err = refused("--shard zero3 --model Qwen/Qwen3-8B --loss cut").expect("it is refused");
     assert!(err.contains("Cannot free a ZeRO-3 parameter while it is still active in submodules"), "{err}");
 }
+
+/// Adapters are merged in the CPU's memory where that is asked for, by one process; and a checkpoint is saved where that is.
+#[test]
+fn ram_is_counted_for_what_is_asked_for() {
+    let run = [
+        "estimate",
+        "--model",
+        "meta-llama/Llama-3.1-70B",
+        "--method",
+        "qlora",
+        "--gpu",
+        "a10g",
+        "--gpus",
+        "8",
+    ];
+    let sharded = says(&[&run[..], &["--shard", "fsdp2"]].concat());
+    assert!(!sharded.contains("of the RAM of a machine"), "{sharded}");
+    let small =
+        ["estimate", "--model", "Qwen/Qwen2.5-7B", "--method", "lora", "--gpu", "h100-sxm-80gb", "--json"];
+    let host = |flags: &[&str]| -> Value {
+        serde_json::from_str::<Value>(&says(&[&small[..], flags].concat())).unwrap()["host"].clone()
+    };
+    for flags in [&[][..], &["--gpus", "2"], &["--merging", "gpu"]] {
+        let host = host(flags);
+        assert_eq!((&host["of_first"], &host["of_each"]), (&0.into(), &0.into()), "{flags:?}");
+    }
+    let merged = host(&["--merging", "cpu"]);
+    assert!(merged["of_first"].as_u64() > Some(10 << 30) && merged["of_each"] == 0, "{merged}");
+    let full = ["--method", "full", "--precision", "bf16"];
+    let saved = |more: &[&str]| {
+        let mut run = small.to_vec();
+        run.splice(3..5, full);
+        let json: Value = serde_json::from_str(&says(&[&run[..], more].concat())).unwrap();
+        json["host"]["of_first"].as_u64().unwrap()
+    };
+    assert!(saved(&[]) == 0 && saved(&["--saving", "on"]) > 10 << 30);
+}

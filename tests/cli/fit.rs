@@ -163,3 +163,33 @@ fn what_generates_has_no_column_of_adapters() {
         assert!(header(&generate[2..4], "QLoRA") && !header(&generate[2..4], "Not quantised"), "{command:?}");
     }
 }
+
+/// trl's KTO takes two answers at least: with one of them there would be no answer at all.
+#[test]
+fn fit_begins_with_as_many_as_the_trainer_takes() {
+    let kto = ["fit", "--task", "kto", "--models", "qwen2.5-0.5b", "--memory", "24GB"];
+    let cell = |flags: &[&str], method: &str| -> Value {
+        let table = says(&[&kto[..], flags, &["--json"]].concat());
+        serde_json::from_str::<Value>(&table).unwrap()["rows"][0]["methods"][method].clone()
+    };
+    for (flags, number) in [(&[][..], "batch"), (&["--longest"], "sequence"), (&["--largest-rank"], "rank")] {
+        let found = cell(flags, "lora");
+        assert!(found[number].as_u64() > Some(2), "{flags:?}: {found}");
+        assert!(flags.is_empty() || found["batch"] == 2, "{flags:?}: {found}");
+    }
+    let longest = says(&[&kto[..], &["--longest"]].concat());
+    assert!(longest.contains("2 sequences at a time, of no more tokens"), "{longest}");
+    assert!(longest.contains(" and a multiple of 8, as others need more,"), "{longest}");
+    let batches =
+        says(&["batch", "--task", "kto", "--model", "Qwen/Qwen2.5-0.5B", "--effective", "7", "--json"]);
+    let cards: Value = serde_json::from_str(&batches).unwrap();
+    let reached = |card: &Value| card["batch"]["micro_batch"].as_u64().unwrap_or(2);
+    assert!(cards["cards"].as_array().unwrap().iter().all(|card| reached(card) >= 2), "{cards}");
+}
+
+#[test]
+fn fit_says_where_there_is_no_answer_for_any() {
+    let out =
+        says(&["fit", "--task", "dpo", "--models", "granite-4.1", "--memory", "24GB", "--stack", "unsloth"]);
+    assert!(out.contains("There is no answer for any of them.") && !out.contains("None of them"), "{out}");
+}

@@ -135,3 +135,23 @@ fn a_recipe_of_the_usual_model_names_it() {
     let run = headroom(&["estimate", &file("recipe.yaml", text)]);
     assert!(run.out.contains("meta-llama/Llama-3.1-8B"), "{}", run.err);
 }
+
+/// Two flags that contradict each other are told: what only another method reads is not what was asked for.
+#[test]
+fn a_flag_of_another_method_is_told() {
+    for (flags, told) in [
+        (
+            ["--method", "lora", "--weight-format", "int8"],
+            "note: --weight-format makes no difference to this run, whose method is LoRA; it does with --method qlora\n",
+        ),
+        (
+            ["--method", "full", "--adapter", "dora"],
+            "note: --adapter makes no difference to this run, whose method is Full fine-tuning; it does with --method lora or --method qlora\n",
+        ),
+        (["--method", "qlora", "--weight-format", "int8"], ""),
+        (["--method", "lora", "--adapter", "dora"], ""),
+    ] {
+        let run = headroom(&[&["estimate", "--model", "Qwen/Qwen2.5-0.5B"], &flags[..]].concat());
+        assert_eq!((run.err.as_str(), run.status), (told, Some(0)), "{flags:?}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::says;
+use super::{headroom, says};
 
 #[test]
 fn need_lists_the_cards_that_do() {
@@ -123,4 +123,15 @@ fn what_the_data_set_costs_where_is_a_table() {
     let least =
         machines.filter_map(|machine| machine["dollars"]["typical"].as_f64()).fold(f64::MAX, f64::min);
     assert!((least - known[0]).abs() < 0.006, "{least} {known:?}");
+}
+
+/// Nobody asked for float16: it comes with cards that have nothing else.
+#[test]
+fn need_says_on_which_cards_there_is_no_answer() {
+    let run = headroom(&["need", "--task", "ppo", "--model", "Qwen/Qwen2.5-1.5B", "--method", "lora"]);
+    let told: Vec<&str> = run.err.lines().filter(|line| line.contains("no answer")).collect();
+    assert!(!told.is_empty(), "{}", run.err);
+    for line in told {
+        assert!(line.starts_with("no answer on ") && line.contains("which the card does not have"), "{line}");
+    }
 }

@@ -172,3 +172,19 @@ fn rules_of_thumb_say_what_they_are_about() {
         "{out}"
     );
 }
+
+/// What a row changes is known to matter to the run: a change without a name is none.
+#[test]
+fn every_change_has_a_name() {
+    for (task, method) in
+        [("cpo", "qlora"), ("orpo", "qlora"), ("simpo", "qlora"), ("ppo", "qlora"), ("dpo", "qlora")]
+    {
+        let run = ["levers", "--task", task, "--method", method, "--model", "Qwen/Qwen2.5-0.5B", "--json"];
+        let json: Value = serde_json::from_str(&says(&run)).unwrap();
+        let changes = json["single"].as_array().unwrap();
+        let names = |lever: &Value| lever["changes"].as_array().unwrap().is_empty();
+        assert!(!changes.is_empty() && !changes.iter().any(names), "{task}: {json}");
+        let label = |lever: &&Value| lever["changes"][0]["label"] == "Adapters in fp32";
+        assert_eq!(changes.iter().find(label).is_some(), task != "dpo", "{task}: {json}");
+    }
+}

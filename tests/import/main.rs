@@ -233,7 +233,7 @@ fn what_depends_on_the_card_is_decided_by_it() {
     assert_eq!(turing.scenario.precision, Precision::Fp16);
     // whatever else a program decides is left
     let open = read(
-        "if big:\n    attn = \"eager\"\nelse:\n    attn = \"sdpa\"\nAutoModelForCausalLM.from_pretrained(\"gpt2\", attn_implementation=attn)",
+        "if big:\n    attn = \"eager\"\nelse:\n    attn = \"sdpa\"\nAutoModelForCausalLM.from_pretrained(\"Qwen/Qwen3-0.6B\", attn_implementation=attn)",
     );
     assert_eq!(open.left.len(), 1, "{:?}", open.left);
     assert!(open.assumed.iter().any(|assumed| assumed.key == "attention"), "{:?}", open.assumed);

@@ -325,3 +325,38 @@ fn conversions_to_8_bits_are_read() {
     assert_eq!(unknown.scenario.float8, Float8Training::OFF);
     assert!(left(&unknown).iter().any(|what| what.contains("blockwise")), "{:?}", left(&unknown));
 }
+
+/// What the catalogue's config says of a model's files is what `from_pretrained` loads; where it says nothing, that is told.
+#[test]
+fn weights_are_in_the_type_that_they_were_published_in() {
+    let of = |model: &str, more: &str| {
+        let text = format!(
+            "model = AutoModelForCausalLM.from_pretrained('{model}'{more})\nargs = TrainingArguments(bf16=True)\ntrainer = Trainer(model=model, args=args)"
+        );
+        let understood = read(&text);
+        let told = understood.left.iter().any(|left| left.said == "dtype" && left.why.contains("published"));
+        (understood.scenario.precision, told)
+    };
+    for (model, precision, told) in [
+        ("allenai/OLMo-2-1124-7B", Precision::AmpBf16, false),
+        ("Qwen/Qwen3-8B", Precision::AmpBf16Weights, false),
+        ("facebook/opt-1.3b", Precision::AmpBf16Weights, false),
+        ("FacebookAI/roberta-base", Precision::AmpBf16, false),
+        ("openai-community/gpt2", Precision::AmpBf16Weights, true),
+    ] {
+        assert_eq!(of(model, ""), (precision, told), "{model}");
+    }
+    assert_eq!(of("allenai/OLMo-2-1124-7B", ", dtype='auto'"), (Precision::AmpBf16, false));
+    assert_eq!(of("openai-community/gpt2", ", dtype=torch.float32"), (Precision::AmpBf16, false));
+}
+
+/// `SFTConfig` trains in bfloat16 where nothing is said: what is not followed is the weights' type.
+#[test]
+fn what_is_not_followed_of_the_precision_is_named() {
+    let understood = read(
+        "args = SFTConfig(model_init_kwargs={\"dtype\": \"float16\"})\ntrainer = SFTTrainer(model=\"Qwen/Qwen3-0.6B\", args=args)",
+    );
+    let left =
+        understood.left.iter().find(|left| left.why.contains("another 16-bit type")).expect("it is told");
+    assert!(left.said.contains("dtype"), "{left:?}");
+}

@@ -3,7 +3,9 @@
 use super::super::names::holds_with_bfloat16;
 use super::super::reader::Reader;
 use super::Parts;
-use crate::scenario::Task;
+use crate::dtype::Dtype;
+use crate::model::catalogue;
+use crate::scenario::{Method, Scenario, Task};
 
 /// An element type as these libraries name it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,20 @@ fn asked(reader: &mut Reader, name: &str) -> Option<(bool, String)> {
     on.map(|on| (on, said.said))
 }
 
+/// What the model's weights were published in: those of encoders in float32, before others were in 16 bits; of others what the catalogue's
+/// config says. A model of the same shape is in 16 bits where the one is whose config is known.
+fn published(scenario: &Scenario) -> Option<Element> {
+    if scenario.architecture().is_ok_and(|model| model.classifier.is_some()) {
+        return Some(Element::Fp32);
+    }
+    let name = scenario.model_name();
+    let entry = catalogue::find(&name)?;
+    match entry.dtype()? {
+        Dtype::F32 => entry.id.eq_ignore_ascii_case(&name).then_some(Element::Fp32),
+        _ => Some(Element::Bf16),
+    }
+}
+
 pub(super) fn precision(reader: &mut Reader, parts: Parts) {
     let said =
         reader.take(&["dtype", "torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype"]);
@@ -53,9 +69,8 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
         }
         found
     });
-    // encoders were published in float32, before others were in 16 bits
-    let is_encoder = reader.scenario.architecture().is_ok_and(|model| model.classifier.is_some());
-    let published = if is_encoder { Element::Fp32 } else { Element::Bf16 };
+    let known = published(&reader.scenario);
+    let published = known.unwrap_or(Element::Bf16);
     let weights = match named {
         Some(Element::Published) => published,
         Some(element) => element,
@@ -64,6 +79,18 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
         None if parts.trl => Element::Fp32,
         None => published,
     };
+    let is_as_published = !parts.unsloth
+        && match named {
+            Some(element) => element == Element::Published,
+            None => parts.loads || !parts.trl,
+        };
+    let is_of_catalogue = catalogue::find(&reader.scenario.model_name()).is_some();
+    if is_as_published && known.is_none() && is_of_catalogue && reader.scenario.method != Method::Qlora {
+        reader.leave(
+            "dtype",
+            "what the model's weights were published in is not known here: taken for bfloat16, as most are; in float32 (gpt2, t5) they take twice as much",
+        );
+    }
     let own = reader.take(&["computes_in"]);
     let is_on = |switch: &Option<(bool, String)>| switch.as_ref().is_some_and(|(on, _)| *on);
     let computes = match (is_on(&bf16), is_on(&fp16)) {
@@ -80,6 +107,7 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
     };
     // DeepSpeed's engines make what they compute in of any weights
     let is_zero = !reader.given(&["zero_optimization.stage"]).is_empty();
+    let named_by = said.as_ref().map(|said| said.said.clone());
     let slug = match (weights, computes) {
         (Element::Fp32, None) => "fp32",
         (Element::Fp32, Some(Element::Bf16)) => "amp-bf16",
@@ -96,7 +124,9 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
             "amp-fp16-weights"
         }
         (Element::Fp16, Some(_)) | (Element::Bf16 | Element::Published, Some(_)) => {
-            let said = fp16.or(bf16).map(|(_, said)| said).or(own.map(|own| own.said)).unwrap_or_default();
+            let said = fp16.or(bf16).map(|(_, said)| said).or(own.map(|own| own.said));
+            // what the arguments compute in by default is in no line: the weights' type is
+            let said = said.or(named_by).unwrap_or_else(|| "dtype".to_owned());
             return reader.keep(
                 "precision",
                 &said,
@@ -114,16 +144,18 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
     .flatten()
     .collect();
     let weights_are_said = named.is_some();
+    let as_published = match known {
+        Some(Element::Fp32) => "weights as they were published, in float32",
+        Some(_) => "weights as they were published, in 16 bits",
+        None => "weights as they were published: taken for bfloat16",
+    };
+    let loaded = format!("transformers 5 loads {as_published}");
     let why = match (parts.command, parts.trl, parts.loads) {
         _ if parts.unsloth => "Unsloth loads in the type that the card computes in",
         (true, ..) => "trl's command loads in float32 and trains with bf16 where nothing is said",
         (false, true, false) => "trl's trainers load a model in float32, and their arguments train with bf16",
-        (false, _, true) if is_encoder => {
-            "transformers 5 loads weights as they were published, those of an encoder in float32"
-        }
-        (false, _, true) => "transformers 5 loads weights as they were published: taken for bfloat16",
-        (false, false, false) if is_encoder => "weights as they were published, of an encoder in float32",
-        (false, false, false) => "weights as they were published: taken for bfloat16",
+        (false, _, true) => &loaded,
+        (false, false, false) => as_published,
     };
     if all.is_empty() {
         reader.assume("precision", slug, why)

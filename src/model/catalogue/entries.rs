@@ -4,6 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use serde_json::Value;
+
+use crate::dtype::Dtype;
 use crate::model::architecture::Architecture;
 use crate::model::error::ModelError;
 use crate::model::read;
@@ -43,6 +46,18 @@ impl Entry {
     /// A [`ModelError`] where the config cannot be understood; the tests leave no such entry.
     pub fn architecture(&self) -> Result<Arc<Architecture>, ModelError> {
         self.architecture.get_or_init(|| read::parse(self.config).map(Arc::new)).clone()
+    }
+
+    /// The element type of its published weights, where its config says (`dtype`, `torch_dtype` before transformers 5).
+    pub fn dtype(&self) -> Option<Dtype> {
+        let config: Value = serde_json::from_str(self.config).ok()?;
+        let of = |config: &Value| match config.get("dtype").or_else(|| config.get("torch_dtype"))?.as_str()? {
+            "float32" => Some(Dtype::F32),
+            "bfloat16" => Some(Dtype::Bf16),
+            "float16" => Some(Dtype::F16),
+            _ => None,
+        };
+        of(&config).or_else(|| of(config.get("text_config")?))
     }
 
     /// Parameters that a token meets, where they are fewer than all.

@@ -22,7 +22,8 @@ pub fn ways(scenario: &Scenario, gpus: u64) -> Vec<Scenario> {
     let mut base = undivided(scenario);
     // what a GPU's part of a step is: GPUs that share a model share its micro-batches
     let together = scenario.divided().gpus().max(1);
-    base.batch = scenario.batch.saturating_mul(scenario.accumulation).div_ceil(together).max(1);
+    base.batch =
+        scenario.batch.saturating_mul(scenario.accumulation).div_ceil(together).max(scenario.least_batch());
     base.accumulation = 1;
     let on = |stack| {
         let mut other = base.clone();

@@ -76,7 +76,8 @@ fn micro_batches(way: &Scenario) -> impl Iterator<Item = Scenario> {
         batch if batch.is_multiple_of(2) => Some(batch / 2),
         _ => Some(1),
     };
-    std::iter::successors(Some(way.batch), halved).map(move |batch| Scenario {
+    let taken = move |batch: &u64| *batch >= way.least_batch();
+    std::iter::successors(Some(way.batch), halved).take_while(taken).map(move |batch| Scenario {
         batch,
         accumulation: sequences / batch.max(1),
         ..way.clone()

@@ -442,7 +442,7 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Loo
         && before.cluster.has_engine()
         && !after.cluster.has_engine();
     let runs = verdict != Verdict::WouldNotRun && !comes_back;
-    (runs && (saves || helps)).then(|| Lever {
+    (runs && !changes.is_empty() && (saves || helps)).then(|| Lever {
         changes,
         cost,
         slower,

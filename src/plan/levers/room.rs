@@ -27,9 +27,9 @@ pub enum Gain {
     Rank,
     /// A faster kernel for the same, or a step that recomputes nothing.
     Speed,
-    /// Weights that are not rounded to 4 bits, or that are trained themselves.
+    /// Weights that are trained themselves.
     Method,
-    /// Weights that are not rounded to 4 bits, where nothing is trained.
+    /// Weights that are not rounded to 4 bits.
     Precision,
 }
 
@@ -157,7 +157,7 @@ fn higher_rank(scenario: &Scenario) -> Option<Idea> {
 
 fn more_trained(scenario: &Scenario) -> Option<Idea> {
     let (gain, method) = match (scenario.task.trains(), scenario.method) {
-        (true, Method::Qlora) => (Gain::Method, Method::Lora),
+        (true, Method::Qlora) => (Gain::Precision, Method::Lora),
         (true, Method::Lora) => (Gain::Method, Method::Full),
         // what generates has no adapters
         (false, Method::Qlora) => (Gain::Precision, Method::Full),

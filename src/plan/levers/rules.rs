@@ -265,8 +265,7 @@ pub(super) static RULES: &[Rule] = &[
     stepwise("batch-size", Cost::Time, |s| {
         if s.batch > 1 && s.task != Task::Embed {
             let parts = if s.batch.is_multiple_of(2) { 2 } else { s.batch };
-            // KTO scores an answer against another one's prompt
-            if s.task == Task::Kto && s.batch == parts {
+            if s.batch.checked_div(parts).unwrap_or(1) < s.least_batch() {
                 return;
             }
             s.batch /= parts;

@@ -3,8 +3,8 @@
 use crate::model::vision::Resizing;
 use crate::scenario::software::{Quantiser, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Compile, Evaluates, Experts, Merges, Method, Scenario, Sharding, Stack,
-    Task, Tuner, WeightFormat,
+    AttentionKernel, Checkpointing, Compile, Evaluates, Experts, LossKernel, Merges, Method, Scenario,
+    Sharding, Stack, Task, Tuner, WeightFormat,
 };
 
 /// The input makes a difference to every scenario.
@@ -308,12 +308,16 @@ pub(super) fn with_preparation(scenario: &Scenario) -> bool {
         && scenario.quantization.format.makes_rest_float32()
 }
 
-/// The adapters of torchtune and litgpt have the model's element type, those of trl beside 4-bit weights bfloat16.
+/// The adapters of torchtune and litgpt have the model's element type, those of trl beside 4-bit weights bfloat16, but where the trainer
+/// prepares such weights itself or there is none that casts: CPO's, ORPO's and SimPO's, PPO's, LLaMA-Factory's.
 pub(super) fn with_pefts_adapters(scenario: &Scenario) -> bool {
     let Software { peft, trainer, .. } = *scenario.software();
+    let leaves_them = scenario.task.is_of_odds()
+        || scenario.task == Task::Ppo
+        || scenario.savings.loss == LossKernel::LogSoftmax;
     // virtual tokens are float32 whatever is chosen
     let adapts = with_adapters(scenario) && scenario.lora.tuner.adapts_layers();
-    adapts && peft && !(trainer == Trainer::Trl && with_4_bit(scenario))
+    adapts && peft && !(trainer == Trainer::Trl && with_4_bit(scenario) && !leaves_them)
 }
 
 /// The input tells no kinds of runs apart: it adds nothing to their key.
