@@ -3,7 +3,7 @@
 
 use headroom::check::check;
 use headroom::issue::Severity;
-use headroom::{estimate, share};
+use headroom::{estimate, plan, share};
 
 #[track_caller]
 fn refuses(link: &str, message: &str) {
@@ -209,6 +209,19 @@ fn torchtitan_and_unsloths_grpo_are_refused_where_they_were_not_compared() {
     assert!(estimate(&share::decode(&rewards("")).scenarios[0]).memory.is_some());
     refuses(&rewards("eval=loss"), "the evaluation of this task is not modelled");
     refuses(&rewards("save=on"), "the checkpoints of this task are not modelled");
+    // its searches begin with two answers, and a sequence that GPUs share is a multiple of their number
+    let of = |link: &str| {
+        let scenario = share::decode(link).scenarios.remove(0);
+        let architecture = scenario.architecture().expect("it is known");
+        let gpu = scenario.gpu().expect("it is known");
+        (scenario, architecture, gpu)
+    };
+    let (scenario, architecture, gpu) = of(&rewards("gpu=24GiB"));
+    let batch = plan::largest_batch(&architecture, &scenario, &gpu).expect("it runs");
+    assert!(batch.is_some_and(|batch| batch.number >= 2));
+    let (scenario, architecture, gpu) = of(&titan("gc=on&tp=4"));
+    let longest = plan::longest_sequence(&architecture, &scenario, &gpu).expect("it runs");
+    assert!(longest.is_some_and(|longest| longest.number.is_multiple_of(4)));
 }
 
 #[test]

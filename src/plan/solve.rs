@@ -65,8 +65,13 @@ pub(super) fn longest_of(
 
 /// Into how many equal parts its GPUs divide a sequence.
 pub(super) fn parts_of_sequence(scenario: &Scenario) -> u64 {
-    let divides = scenario.software().trainer == Trainer::Megatron;
-    if divides { scenario.cluster.layout.sequence_parts().max(1) } else { 1 }
+    let layout = scenario.cluster.layout;
+    match scenario.software().trainer {
+        Trainer::Megatron => layout.sequence_parts().max(1),
+        // between the modules of a layer each of the GPUs that share it has a part
+        Trainer::Torchtitan => layout.tensor.max(1),
+        Trainer::Loop | Trainer::Trl | Trainer::Torchtune => 1,
+    }
 }
 
 /// Rows of the mask that PyTorch's memory-efficient kernel is given begin at multiples of so many elements: those of another length are

@@ -88,11 +88,13 @@ impl Scenario {
     }
 
     /// The fewest sequences that its trainer takes at a time: KTO scores an answer against another one's prompt of the same batch, which a
-    /// single one has not (trl 1.16, trainer/kto_trainer.py); LLaMA-Factory's trainer does not ask.
+    /// single one has not (trl 1.16, trainer/kto_trainer.py); LLaMA-Factory's trainer does not ask. Unsloth packs the answers of GRPO where
+    /// there are several (unsloth/models/rl_replacements.py), and is followed there.
     pub(crate) fn least_batch(&self) -> u64 {
         let compares =
             self.task == Task::Kto && self.stack == Stack::Trl && self.savings.loss != LossKernel::LogSoftmax;
-        if compares { 2 } else { 1 }
+        let packs = self.task == Task::Grpo && self.stack == Stack::Unsloth;
+        if compares || packs { 2 } else { 1 }
     }
 
     /// Whether it is a training on a single GPU of which DeepSpeed may lay something into the CPU's memory.

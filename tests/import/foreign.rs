@@ -263,3 +263,25 @@ fn shards_without_a_number_are_on_two_gpus() {
     let copies = read("distributed_type: MULTI_GPU\ncompute_environment: LOCAL_MACHINE\n");
     assert_eq!(copies.scenario.cluster.gpus, 1);
 }
+
+/// run_train.sh starts 8 processes, of which the replicas and what shares layers are parts.
+#[test]
+fn degrees_of_torchtitans_mesh_are_understood() {
+    let file = |rest: &str| {
+        format!(
+            "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n{rest}"
+        )
+    };
+    let mesh = "[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = -1\ntensor_parallel_degree = 2\n";
+    let one = read(&file(mesh));
+    let cluster = one.scenario.cluster;
+    assert_eq!((cluster.gpus, cluster.replicas, cluster.layout.tensor), (8, 2, 2));
+    assert!(!one.idle.iter().any(|idle| idle.contains("degree")), "{:?}", one.idle);
+    for (rest, said) in [
+        ("[optimizer]\nname = \"Adam\"\n", "optimizer.name"),
+        ("[activation_checkpoint]\nmode = \"full\"\nearly_stop = true\n", "early_stop"),
+    ] {
+        let one = read(&file(rest));
+        assert!(left(&one).iter().any(|left| left.contains(said)), "{rest}: {:?}", left(&one));
+    }
+}

@@ -46,8 +46,7 @@ fn on_router(modeling: Modeling, architecture: &Architecture, member: &Member) -
     });
     let named = match member.lora.targets {
         LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => routers.count() > 0,
-        LoraTargets::Named => routers.into_iter().any(|router| member.lora.modules.adapts(router)),
-        LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
+        LoraTargets::Named | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
     };
     if modeling.router != Router::Every || !named || !member.software().peft {
         return Ok(());
