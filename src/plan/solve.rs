@@ -38,7 +38,7 @@ pub fn largest_batch(
 
 /// The longest sequence, up to the longest that the model knows positions for, with which the scenario runs on the
 /// card, and with which allocator; `None` where not even one token does. Where the scenario generates, its new tokens have
-/// positions too. Where attention is given a mask it is the longest of a multiple of 8 tokens: lengths between need more.
+/// positions too. Where attention is given a mask it is the longest of a multiple of 8 tokens: lengths between need a copy of it.
 ///
 /// # Errors
 /// As [`step::run`].
@@ -307,16 +307,17 @@ mod tests {
         }
     }
 
-    /// A row of 1,001 scores is copied into one of 1,008, which a row of 1,008 is not.
+    /// Rows of 16,001 scores are copied into rows of 16,008, and those of 16,008 are not.
     #[test]
     fn under_a_mask_lengths_are_looked_for_that_need_no_copy_of_it() {
-        for (mask, multiple) in [("padded", 8), ("packed", 8), ("none", 1)] {
-            let link = format!("m=Qwen/Qwen2.5-0.5B&method=lora&p=bf16&mask={mask}&gpu=6GiB&s=");
+        for (mask, multiple) in [("padded", 8), ("none", 1)] {
+            let link =
+                format!("v=1&task=distil&st=trl&m=Qwen/Qwen2.5-0.5B&method=lora&mask={mask}&gpu=6GiB&s=");
             let at = |length: u64| crate::share::decode(&format!("{link}{length}")).scenarios.remove(0);
             let base = at(64);
             let (model, gpu) = (base.architecture().unwrap(), base.gpu().unwrap());
-            let needed = |length: u64| step::run(&model, &at(length), &gpu).unwrap().needed();
-            assert_eq!(needed(8_001) > needed(8_008), multiple > 1, "{mask}");
+            let needed = |length: u64| Answer::of(at(length)).fit().map(|fit| fit.needed);
+            assert_eq!(needed(16_001) > needed(16_008), multiple > 1, "{mask}");
             let Largest { number, allocator } = longest_sequence(&model, &base, &gpu).unwrap().unwrap();
             let runs = |length| Answer::of(Scenario { allocator, ..at(length) }).runs();
             assert_eq!((number % multiple, runs(number)), (0, Some(true)), "{mask}: {number}");
@@ -326,10 +327,9 @@ mod tests {
 
     #[test]
     fn the_search_begins_with_the_fewest_that_a_trainer_takes() {
-        let link = "task=kto&m=Qwen/Qwen2.5-0.5B&st=trl&mask=padded&b=2&s=512&gpu=";
-        let at = |gpu: &str| crate::share::decode(&format!("{link}{gpu}")).scenarios.remove(0);
-        for (gpu, runs) in [("24GiB", true), ("2GiB", false)] {
-            let scenario = at(gpu);
+        let link = "task=kto&st=trl&mask=padded&b=2&s=1024&m=";
+        for (rest, runs) in [("Qwen/Qwen2.5-0.5B&gpu=24GiB", true), ("Qwen/Qwen2.5-7B&gpu=2GiB", false)] {
+            let scenario = crate::share::decode(&format!("{link}{rest}")).scenarios.remove(0);
             let (model, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
             let most = most_batch(&model, &scenario, &gpu).unwrap();
             assert_eq!(matches!(most, Most::Runs(Largest { number: 2.., .. })), runs, "{most:?}");

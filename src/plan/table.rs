@@ -56,7 +56,7 @@ pub fn conditions(base: &Scenario, measure: Measure) -> String {
         Measure::Length => {
             let multiple = match grain_of_length(base) {
                 1 => String::new(),
-                tokens => format!(" and a multiple of {tokens}, as others need more,"),
+                tokens => format!(" and a multiple of {tokens}, as others need a copy of the mask,"),
             };
             format!("{at_a_time} at a time, of no more tokens than the model has positions,{multiple}")
         }

@@ -179,7 +179,7 @@ fn fit_begins_with_as_many_as_the_trainer_takes() {
     }
     let longest = says(&[&kto[..], &["--longest"]].concat());
     assert!(longest.contains("2 sequences at a time, of no more tokens"), "{longest}");
-    assert!(longest.contains(" and a multiple of 8, as others need more,"), "{longest}");
+    assert!(longest.contains(" and a multiple of 8, as others need a copy of the mask,"), "{longest}");
     let batches =
         says(&["batch", "--task", "kto", "--model", "Qwen/Qwen2.5-0.5B", "--effective", "7", "--json"]);
     let cards: Value = serde_json::from_str(&batches).unwrap();
