@@ -161,18 +161,18 @@ def prime_rl(row):
 
 
 def torchtitan(row):
+    """Runs of torchtitan: its 0.2.2 is followed where nothing is compiled."""
     settings, parallel = row["settings"], row["parallel"]
-    yield "torchtitan's own models"
+    if "2024-12" in str(row.get("software") or row.get("versions")):
+        yield "torchtitan of December 2024, which left embedding, norm and head to FSDP2's root"
     if str(settings.get("compile")) == "True":
         yield "compiled layers"
     if str(settings.get("fp8")) not in ("False", "None", "None (bfloat16)"):
         yield "8-bit products"
     if (parallel.get("cp") or 1) > 1:
         yield "context parallelism"
-    if (parallel.get("tp") or 1) > 1:
-        yield "DTensor's tensor parallelism"
-    if "elective" in str(settings.get("recompute")) or "SAC" in str(settings.get("recompute")):
-        yield "checkpointing of single operations"
+    if (parallel.get("pp") or 1) > 1:
+        yield "stages outside of Megatron-core"
     if "seq" not in settings:
         yield "settings or the figure are rounded or incomplete"
 

@@ -193,9 +193,12 @@ fn gpus(reader: &mut Reader) {
         }
         reader.set("shard", "fsdp2", &said.said);
     }
-    // the distributed recipes alone have a mesh: how many GPUs are in it the command says
-    let mesh = reader.named(&DIMENSIONS.map(|(name, _)| name));
-    if let Some(said) = mesh.first().filter(|_| !reader.has_taken("shard")) {
+    // what divides a model is a distributed recipe's: among how many GPUs its command says
+    let dividing = DIMENSIONS.iter().find_map(|(name, whole)| {
+        let divides = |said: &Said| !said.number().is_some_and(|number| whole.contains(&number));
+        reader.named(&[*name]).into_iter().find(divides)
+    });
+    if let Some(said) = dividing.filter(|_| !reader.has_taken("shard")) {
         reader.set("shard", "fsdp2", &said.said);
     }
     if !reader.switches("reshard-after-forward", &["fsdp_reshard_after_forward"]) {

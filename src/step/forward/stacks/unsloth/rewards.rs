@@ -28,7 +28,8 @@ static LOSS_PARTS: What =
 static LOSS_GRADIENT: What =
     What::own("gradient of the loss", "made with it, one number for each token of the answers", SOURCE);
 
-/// Tensors of a number for each token that are there at once while the loss is made and differentiated.
+/// Tensors of a number for each token that are there at once while the loss is made and differentiated, as they were counted in the allocator's
+/// trace of a run without a reference.
 const PARTS: usize = 9;
 
 /// What comes of a micro-batch.
