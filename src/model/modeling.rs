@@ -319,6 +319,4 @@ pub struct Modeling {
     pub frees_queries_first: bool,
     /// Whether a layer has a variable for what its attention made, to its end (modernbert, llama4).
     pub keeps_mixed: bool,
-    /// Whether the model with the head looks the embeddings up, and has them until its forward is over (llama4 with its tower).
-    pub embeds_outside: bool,
 }

@@ -120,8 +120,8 @@ fn is_read_back(scenario: &Scenario) {
 #[test]
 fn layers_that_take_turns_are_run_one_by_one_beside_adapters() {
     for link in [
-        "m=meta-llama/Llama-4-Scout-17B-16E-Instruct&method=lora",
-        "m=meta-llama/Llama-4-Scout-17B-16E-Instruct&method=lora&gc=off",
+        "m=meta-llama/Llama-4-Scout-17B-16E-Instruct&method=lora&t=attention",
+        "m=meta-llama/Llama-4-Scout-17B-16E-Instruct&method=lora&t=attention&gc=off",
     ] {
         let scenario = share::decode(link).scenarios.remove(0);
         assert_eq!(answers(&scenario), Some(Vec::new()), "{link}");

@@ -57,7 +57,6 @@ pub(super) const LLAMA: Modeling = Modeling {
     casts_scan_arguments: true,
     frees_queries_first: false,
     keeps_mixed: false,
-    embeds_outside: false,
 };
 
 /// What has code of its own: neither packed texts nor flash-attn were traced.

@@ -172,7 +172,7 @@ static FAMILIES: [Family; 99] = [
         TRL,
     ),
     row(&["gpt_oss"], Modeling { router: Router::BestFirstInPlace, ..QWEN }, TRL),
-    row(&["llama4"], Modeling { packs: false, flash_attn: false, embeds_outside: true, ..LLAMA4 }, NOWHERE),
+    row(&["llama4"], Modeling { packs: false, flash_attn: false, ..LLAMA4 }, NOWHERE),
     row(&["llama4_text"], LLAMA4, NOWHERE),
     row(
         &["internvl", "llava", "llava_next", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"],

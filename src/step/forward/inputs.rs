@@ -259,9 +259,6 @@ impl<'a> Pass<'_, 'a> {
                     }
                 };
                 drop(hidden);
-                if self.modeling.embeds_outside {
-                    self.cache.borrow_mut().push(embedded.hidden.clone());
-                }
                 let masks = if self.sees_whole_pictures() {
                     self.picture_masks(&mut embedded)
                 } else {
