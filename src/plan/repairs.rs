@@ -3,7 +3,7 @@
 use super::answer::Answer;
 use super::levers::Change;
 use crate::scenario::keys::{Key, ValueKind};
-use crate::scenario::{Field, Scenario};
+use crate::scenario::{Field, LoraTargets, Scenario};
 use crate::units::Bytes;
 
 /// A change of one input with which a scenario has an answer.
@@ -112,9 +112,12 @@ fn values(scenario: &Scenario, key: &'static Key) -> impl Iterator<Item = Scenar
     let values: Vec<&str> = match key.kind() {
         ValueKind::Choice(choices) => choices.iter().map(|choice| choice.slug).collect(),
         ValueKind::Switch => vec!["on", "off"],
+        ValueKind::Targets => vec![LoraTargets::Attention, LoraTargets::Mlp, LoraTargets::Qv]
+            .into_iter()
+            .map(LoraTargets::slug)
+            .collect(),
         ValueKind::Model
         | ValueKind::Teacher
-        | ValueKind::Targets
         | ValueKind::Count(_)
         | ValueKind::Lengths
         | ValueKind::Dropout
@@ -182,6 +185,13 @@ mod tests {
         for link in ["st=unsloth&method=full", "gpus=4&shard=fsdp2&st=litgpt", "st=megatron"] {
             assert!(!repaired(link).is_empty(), "{link}");
         }
+    }
+
+    /// peft stops at the routers of llama4, which "all-linear" names.
+    #[test]
+    fn layers_that_no_adapter_can_be_put_on_are_left_out() {
+        let found = repaired("m=meta-llama/Llama-4-Scout-17B-16E-Instruct&method=lora&gpu=b200");
+        assert_eq!(found[0], ("Target modules".to_owned(), "Attention".to_owned()), "{found:?}");
     }
 
     #[test]

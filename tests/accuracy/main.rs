@@ -4,6 +4,7 @@
 
 mod events;
 mod files;
+mod kept;
 mod megatron;
 
 use std::collections::BTreeMap;
