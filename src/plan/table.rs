@@ -144,10 +144,13 @@ pub fn largest_that_fit(rows: &[&FitRow], base: &Scenario, measure: Measure) -> 
     }
     let asked = |method: Method| Method::ALL.iter().position(|other| *other == method);
     let columns: Vec<usize> = measure.methods(task).filter_map(asked).collect();
-    let cells = rows.iter().flat_map(|row| columns.iter().filter_map(|column| row.cells.get(*column)));
+    let mut cells =
+        rows.iter().flat_map(|row| columns.iter().filter_map(|column| row.cells.get(*column))).peekable();
     let is_answered = |cell: &FitCell| !matches!(cell, FitCell::Unknown(_));
     let mut said = match sure.is_empty() {
-        true if !cells.into_iter().any(is_answered) => "There is no answer for any of them.".to_owned(),
+        true if cells.peek().is_some() && !cells.any(is_answered) => {
+            "There is no answer for any of them.".to_owned()
+        }
         true => "None of them surely fits.".to_owned(),
         false => format!("The largest that surely fit: {}.", sure.join(", ")),
     };

@@ -5,7 +5,6 @@
 use super::bound::{BoundTower, Projector};
 use super::layer::TOWER;
 use super::looked::Looked;
-use super::{IMAGE_MASK, Sighted};
 use crate::dtype::Dtype;
 use crate::model::blocks::Activation;
 use crate::scenario::Checkpointing;
@@ -21,23 +20,18 @@ static UNFOLDED: What =
     What::own("unfold", "the pictures' numbers, those of a patch side by side", Source::Modeling);
 
 impl<'a> Pass<'_, 'a> {
-    /// `Llama4ForConditionalGeneration.forward` from its embeddings to those with the pictures' among them.
-    pub(super) fn llama4_sighted(
+    /// `get_image_features` and the projector: what comes among the text's embeddings, and what it is made of.
+    pub(super) fn llama4_features(
         &self,
         tower: &BoundTower<'a>,
         looked: Looked<'_>,
         embedded: &Tensor<'a>,
-    ) -> Option<Sighted<'a>> {
+    ) -> Option<(Tensor<'a>, Tensor<'a>)> {
         let Projector::Llama4 { patches, last, adapter, product } = &tower.projector else { return None };
         let features = self
             .machine
             .within("vision_model", &TOWER, || self.llama4_tower(tower, looked, (patches, last, adapter)))?;
-        let projected = features.through(product).to(embedded.value.dtype);
-        let mask = self.of_tokens(self.batch.tokens(), Dtype::Bool, &IMAGE_MASK);
-        let hidden = embedded.with_scattered(&mask, &projected);
-        // the output has them (`image_hidden_states`)
-        self.cache.borrow_mut().push(features);
-        Some(Sighted { hidden, locals: vec![projected, mask] })
+        Some((features.through(product).to(embedded.value.dtype), features))
     }
 
     /// `Llama4VisionModel.forward`.

@@ -81,7 +81,14 @@ impl<'a> Pass<'_, 'a> {
             ),
             // its code puts them among the text by itself, and mllama's text attends to them
             VisionCode::Gemma4 | VisionCode::Mllama => return None,
-            VisionCode::Llama4 => return self.llama4_sighted(tower, looked, embedded),
+            VisionCode::Llama4 => {
+                let (projected, features) = self.llama4_features(tower, looked, embedded)?;
+                let mask = self.of_tokens(tokens, Dtype::Bool, &IMAGE_MASK);
+                let hidden = embedded.with_scattered(&mask, &projected);
+                // the output has what its projector was given (`image_hidden_states`)
+                self.cache.borrow_mut().push(features);
+                return Some(Sighted { hidden, locals: vec![projected, mask] });
+            }
             VisionCode::InternVl => Some(
                 self.machine
                     .within("vision_tower", &TOWER, || self.internvl_features(tower, looked, embedded)),
