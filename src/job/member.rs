@@ -253,7 +253,8 @@ impl From<&Scenario> for Member {
             returns_states: scenario.task == Task::Ppo,
             returns_last_state: scenario.stack == Stack::Unsloth && scenario.task == Task::Grpo,
             // a reference's
-            is_scored_first: scenario.stack == Stack::Unsloth && scenario.task == Task::Dpo,
+            is_scored_first: scenario.stack == Stack::Unsloth
+                && matches!(scenario.task, Task::Dpo | Task::Grpo),
             copies_adapters: scenario.stack == Stack::Unsloth && scenario.task == Task::Dpo,
             trainer_prepares: scenario.task.is_of_odds() && scenario.savings.loss != LossKernel::LogSoftmax,
             head: match scenario.task {

@@ -119,7 +119,6 @@ impl From<&Scenario> for Job {
                     let all = Batch { sequences, mask: Mask::PaddingFree, ..batch };
                     round.push(Act::Score { member: 0, adapted: false, batch: all, prompt, times: 1 });
                 }
-                members[0].is_scored_first = true;
                 batch.mask = Mask::PaddingFree;
                 Loss::Reward { prompt, referred, whole: false, corrected: false }
             }

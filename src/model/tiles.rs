@@ -64,31 +64,20 @@ fn arrangements(most: u64) -> Vec<[u64; 2]> {
     all
 }
 
-/// Rows and columns of at most so many tiles: of those that a picture does not shrink on the one that it grows least on, and where there is none the one
-/// that it shrinks least on; of several the one of fewest tiles, and of these the one that transformers comes to first. It computes in float32.
+/// Rows and columns of at most so many tiles: of those that a picture does not shrink on the ones that it grows least on, and where there are none
+/// those that it shrinks least on; of these the fewest. No two of as many are left: what has the rows of one and the columns of the other would be
+/// fewer. transformers computes in float32.
 pub fn canvas(most: u64, side: u64, (height, width): (u64, u64)) -> [u64; 2] {
     let scale = |along: u64, own: u64| along.saturating_mul(side) as f32 / own.max(1) as f32;
-    // for each ratio, in the order in which it is first met, those of most tiles first
-    let mut ratios: Vec<(f64, Vec<[u64; 2]>)> = Vec::new();
-    for tiles in (1..=most).rev() {
-        for rows in (1..=tiles).filter(|rows| tiles.is_multiple_of(*rows)) {
-            let own = [rows, tiles / rows];
-            let ratio = own[0] as f64 / own[1] as f64;
-            match ratios.iter_mut().find(|(other, _)| *other == ratio) {
-                Some((_, same)) => same.push(own),
-                None => ratios.push((ratio, vec![own])),
-            }
-        }
-    }
-    let scaled: Vec<([u64; 2], f32)> = ratios
+    let scaled: Vec<([u64; 2], f32)> = arrangements(most)
         .into_iter()
-        .flat_map(|(_, same)| same)
-        .map(|own| (own, scale(own[0], height).min(scale(own[1], width))))
+        .map(|[rows, columns]| ([rows, columns], scale(rows, height).min(scale(columns, width))))
         .collect();
-    let grown = scaled.iter().map(|(_, scale)| *scale).filter(|scale| *scale >= 1.0).reduce(f32::min);
-    let chosen = grown.or_else(|| scaled.iter().map(|(_, scale)| *scale).reduce(f32::max));
-    let same = scaled.iter().filter(|(_, scale)| Some(*scale) == chosen).map(|(own, _)| *own);
-    same.min_by_key(|[rows, columns]| rows * columns).unwrap_or([1, 1])
+    let scales = || scaled.iter().map(|(_, scale)| *scale);
+    let chosen =
+        scales().filter(|scale| *scale >= 1.0).reduce(f32::min).or_else(|| scales().reduce(f32::max));
+    // those of fewer tiles come first
+    scaled.iter().find(|(_, scale)| Some(*scale) == chosen).map_or([1, 1], |(own, _)| *own)
 }
 
 /// Rows and columns of tiles of the size that keeps most of a picture, and of those that keep as much wastes least.

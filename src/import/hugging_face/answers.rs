@@ -1,5 +1,6 @@
 //! What trl's trainers on answers say beyond the others: pairs, answers with their rewards.
 
+use super::super::launch;
 use super::super::reader::{Reader, Said, among, could_be_a_model};
 use crate::scenario::colocated::{TRL_SHARE, UNSLOTH_SHARE};
 use crate::scenario::{Rollouts, Stack, Task};
@@ -167,7 +168,7 @@ fn unsloths_reference(reader: &mut Reader) {
 }
 
 /// Whether vLLM gives back its keys and values while Unsloth trains.
-const STANDBY: &[&str] = &["unsloth_vllm_standby", "UNSLOTH_VLLM_STANDBY"];
+const STANDBY: &[&str] = &["unsloth_vllm_standby", launch::STANDBY];
 
 /// vLLM as `from_pretrained(fast_inference=True)` starts it, whose weights are the model's.
 fn fast(reader: &mut Reader, said: &str) {

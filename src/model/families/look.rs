@@ -31,6 +31,29 @@ impl Look {
     }
 }
 
+/// What a tower has where nothing else is said: layers that all see whole pictures and of which the last one's output is looked at, a token for
+/// each patch, no videos.
+pub(super) const PLAIN: Vision = Vision {
+    code: VisionCode::Llava,
+    depth: 0,
+    hidden: 0,
+    inner: 0,
+    heads: 0,
+    act: Activation::Gelu,
+    patch_numbers: 0,
+    patch: 0,
+    merge: 1,
+    text: 0,
+    window: 0,
+    whole: Vec::new(),
+    deep: Vec::new(),
+    unseen: 0,
+    crossed: None,
+    resizing: Resizing::Square(0),
+    video: None,
+    standardizes: false,
+};
+
 /// Patches along both sides of a picture.
 pub(super) fn patches(vision: &Config<'_>, patch: u64) -> Result<u64, ModelError> {
     let along = vision.side("image_size")? / patch;
@@ -58,14 +81,8 @@ pub(super) fn siglip_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64) 
         patch: look.patch,
         merge,
         text,
-        window: 0,
-        whole: Vec::new(),
-        deep: Vec::new(),
-        unseen: 0,
-        crossed: None,
         resizing: Resizing::Square(side),
-        video: None,
-        standardizes: false,
+        ..PLAIN
     })
 }
 
@@ -95,16 +112,10 @@ pub(super) fn clip_vision(
         act: Activation::named(vision.text("hidden_act").ok()?.unwrap_or("quick_gelu"))?,
         patch_numbers: product([look.channels, look.patch, look.patch]),
         patch: look.patch,
-        merge: 1,
         text,
-        window: 0,
-        whole: Vec::new(),
-        deep: Vec::new(),
         unseen,
-        crossed: None,
         resizing,
-        video: None,
-        standardizes: false,
+        ..PLAIN
     })
 }
 
@@ -141,14 +152,8 @@ pub(super) fn pixtral_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64)
         patch: look.patch,
         merge: outer.size("spatial_merge_size").ok()?,
         text,
-        window: 0,
-        whole: Vec::new(),
-        deep: Vec::new(),
-        unseen: 0,
-        crossed: None,
         resizing: Resizing::Longest(vision.side("image_size").ok()?),
-        video: None,
-        standardizes: false,
+        ..PLAIN
     })
 }
 
@@ -172,16 +177,10 @@ pub(super) fn mllama_vision(vision: &Config<'_>, text: u64) -> Option<Vision> {
         act: Activation::named(vision.text("hidden_act").ok()?.unwrap_or("gelu"))?,
         patch_numbers: product([look.channels, look.patch, look.patch]),
         patch: look.patch,
-        merge: 1,
         text,
-        window: 0,
-        whole: Vec::new(),
-        deep: Vec::new(),
-        unseen: 0,
         crossed: Some(Crossed { tiles: vision.size("max_num_tiles").ok()?, gated, beside }),
         resizing: Resizing::Square(side),
-        video: None,
-        standardizes: false,
+        ..PLAIN
     })
 }
 
@@ -212,14 +211,8 @@ pub(super) fn llama4_vision(vision: &Config<'_>, text: u64) -> Option<Vision> {
         patch: look.patch,
         merge,
         text,
-        window: 0,
-        whole: Vec::new(),
-        deep: Vec::new(),
-        unseen: 0,
-        crossed: None,
         resizing: Resizing::Canvas { side, most: LLAMA4_TILES },
-        video: None,
-        standardizes: false,
+        ..PLAIN
     })
 }
 
@@ -250,14 +243,9 @@ pub(super) fn gemma4_vision(text: &Config<'_>, vision: &Config<'_>, width: u64) 
         patch: look.patch,
         merge,
         text: width,
-        window: 0,
-        whole: Vec::new(),
-        deep: Vec::new(),
-        unseen: 0,
-        crossed: None,
         resizing: Resizing::Most(SOFT_TOKENS.checked_mul(merge.checked_mul(merge)?)?),
-        video: None,
         standardizes: vision.optional_flag("standardize").ok()? == Some(true),
+        ..PLAIN
     })
 }
 
@@ -316,14 +304,9 @@ pub(super) fn qwen_vision(
         patch,
         merge: vision.size("spatial_merge_size").ok()?,
         text,
-        window: 0,
-        whole: Vec::new(),
-        deep: Vec::new(),
-        unseen: 0,
-        crossed: None,
         resizing,
         video: Some(video),
-        standardizes: false,
+        ..PLAIN
     })
     .filter(|own| own.hidden.is_multiple_of(own.heads))
 }

@@ -1,6 +1,6 @@
 //! Towers that are given pictures in tiles: their parameters, and what a step with pictures needs to know of them.
 
-use super::look::{Look, product};
+use super::look::{Look, PLAIN, product};
 use super::tower::Parts;
 use crate::model::architecture::Tower;
 use crate::model::blocks::Activation;
@@ -115,13 +115,7 @@ fn internvl_vision(outer: &Config<'_>, vision: &Config<'_>, (merge, text): (u64,
         patch,
         merge,
         text,
-        window: 0,
-        whole: Vec::new(),
-        deep: Vec::new(),
-        unseen: 0,
-        crossed: None,
         resizing: Resizing::Tiles { side, most: MOST_TILES },
-        video: None,
-        standardizes: false,
+        ..PLAIN
     })
 }
