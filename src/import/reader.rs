@@ -366,9 +366,7 @@ impl Reader {
         if !could_be_a_model(&name) || (!name.contains('/') && catalogue::find(&name).is_none()) {
             return self.keep(key, &said.said, "this is no name of a model: bring its config.json");
         }
-        // repositories of the same weights in 4 bits
-        let full = ["-unsloth-bnb-4bit", "-bnb-4bit"].iter().find_map(|end| name.strip_suffix(end));
-        let name = full.unwrap_or(&name);
+        let name = without_format(&name);
         match (catalogue::find(name), catalogue::find(name.rsplit('/').next().unwrap_or(name))) {
             // a copy under another organisation's name
             (None, Some(entry)) => {
@@ -405,6 +403,18 @@ impl Reader {
         let left: Vec<_> = open.collect();
         left.iter().for_each(|said| self.leave(said, "this setting is not known here"));
     }
+}
+
+/// How the names of repositories end that hold a model's weights in 4 bits, those that axolotl's examples load among them.
+const IN_FOUR_BITS: [&str; 3] = ["-unsloth-bnb-4bit", "-bnb-4bit", "-bnb-nf4-bf16"];
+
+/// The name of the model whose weights a repository holds in 4 bits, or the name itself.
+fn without_format(name: &str) -> &str {
+    let cut = |end: &&str| {
+        let (model, format) = name.split_at_checked(name.len().checked_sub(end.len())?)?;
+        format.eq_ignore_ascii_case(end).then_some(model)
+    };
+    IN_FOUR_BITS.iter().find_map(cut).unwrap_or(name)
 }
 
 /// Whether a name could be a model's on the Hub: an expression of a program is none, nor is a folder.

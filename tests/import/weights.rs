@@ -360,3 +360,17 @@ fn what_is_not_followed_of_the_precision_is_named() {
         understood.left.iter().find(|left| left.why.contains("another 16-bit type")).expect("it is told");
     assert!(left.said.contains("dtype"), "{left:?}");
 }
+
+#[test]
+fn copies_in_4_bits_are_of_the_model_that_their_name_says() {
+    for (copy, model) in [
+        ("unsloth/Qwen3-14B-unsloth-bnb-4bit", "Qwen/Qwen3-14B"),
+        ("hugging-quants/Meta-Llama-3.1-405B-BNB-NF4-BF16", "meta-llama/Meta-Llama-3.1-405B"),
+        ("casperhansen/llama-3-70b-fp16", "meta-llama/Meta-Llama-3-70B-Instruct"),
+        ("stabilityai/stablelm-2-1_6b", "stabilityai/stablelm-2-1_6b"),
+    ] {
+        let read = read(&format!("base_model: {copy}\nadapter: qlora\nsequence_len: 1024\n"));
+        assert_eq!(read.scenario.model_name(), model, "{copy}");
+        assert!(read.scenario.architecture().is_ok(), "{copy}");
+    }
+}

@@ -138,7 +138,7 @@ fn last_part(id: &str) -> &str {
 }
 
 /// What tells a base model from its chat version in a name: both have the same shape.
-const VERSIONS: [&str; 7] = ["instruct", "base", "chat", "it", "pt", "hf", "bf16"];
+const VERSIONS: [&str; 8] = ["instruct", "base", "chat", "it", "pt", "hf", "bf16", "fp16"];
 
 /// A name without what tells a base model from its chat version: `mistral-7b-v0.3` of Mistral-7B-Instruct-v0.3. Within a name these are
 /// words of a model's version where its size is said, else the size itself: `bert-base-uncased`.
@@ -183,7 +183,7 @@ pub(crate) fn published(name: &str, entry: &'static Entry) -> String {
     let organisation = |id: &str| id.split('/').next() == Some(entry.organisation());
     let called_so = ids.iter().filter(|id| last_part(id).eq_ignore_ascii_case(name));
     // what says how weights are stored is no version
-    let is_stored_so = ["-hf", "-bf16"].iter().any(|end| name.to_ascii_lowercase().ends_with(end));
+    let is_stored_so = ["-hf", "-bf16", "-fp16"].iter().any(|end| name.to_ascii_lowercase().ends_with(end));
     match called_so.max_by_key(|id| organisation(id)) {
         Some(id) => (*id).to_owned(),
         None if bare(name) == bare(last_part(entry.id)) && !is_stored_so => {
