@@ -144,8 +144,10 @@ fn what_may_be_more(scenario: &Scenario, unit: Unit) -> Option<String> {
     let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
     let percent = band(&architecture, scenario).more_percent;
     let more = unit.amount(gpu.context_most.saturating_sub(gpu.context));
-    let who = if scenario.cluster.is_many() { "the driver and NCCL take" } else { "the driver takes" };
-    Some(format!("It runs, but not if {percent:.1}% more is reserved and {who} {more} more, as they may"))
+    let who = if scenario.cluster.is_many() { "the driver and NCCL" } else { "the driver" };
+    Some(format!(
+        "It runs by the estimate, and may not: PyTorch may reserve {percent:.1}% more, and {who} may take up to {more} more"
+    ))
 }
 
 fn of_run(on_card: &OnCard, unit: Unit) -> Option<(&'static str, String)> {

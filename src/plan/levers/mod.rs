@@ -139,6 +139,15 @@ impl Lever {
         self.verdict.holds() && self.short_of_ram().is_none()
     }
 
+    /// Whether it is a cheaper change that is enough by itself and another which saves nothing beside it, as far as that is worth a line
+    /// of a run that needs so much.
+    fn adds_nothing_to(&self, cheaper: &Lever, needed: Bytes) -> bool {
+        cheaper.cost < self.cost
+            && cheaper.holds()
+            && cheaper.needed.0 <= self.needed.0.saturating_add(needed.0 / LEAST_SHARE)
+            && cheaper.changes.iter().all(|change| self.changes.contains(change))
+    }
+
     /// `+24 %`, `under 1 %` to either side, a dash where it is not known.
     pub fn slower_in_words(&self) -> String {
         self.slower.map_or_else(
@@ -261,6 +270,8 @@ fn changes_of(scenario: &Scenario, looked: &Looked) -> Levers {
         seen.push(lever.changes.clone());
         new
     });
+    let all = single.clone();
+    single.retain(|lever| !all.iter().any(|other| lever.adds_nothing_to(other, base.needed)));
     single.sort_by_key(|lever| (!lever.holds(), lever.cost, lever.needed));
     let fits = base.fits();
     // what takes the CPU's memory is one way, not the cheapest: that memory may not be there
@@ -435,6 +446,8 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Loo
     // what closes the holes between tensors that fit takes no less, and may leave a doubt; what stopped goes on
     let helps = !base.fits() && (verdict.holds() || helps(Some(base.verdict), Some(verdict)))
         || base.verdict == Verdict::WouldNotRun;
+    // a run that is close has the holes between its tensors counted already: what takes more is no way to more room
+    let helps = helps && !(base.verdict == Verdict::Close && needed > base.needed);
     let changes = Change::between(before, &after, key);
     // what an engine lays into the CPU's memory for a single GPU would come back unsaid
     let comes_back = !before.cluster.is_many()

@@ -502,3 +502,23 @@ fn what_wraps_a_single_gpu_is_switched_off_first() {
     let plain = found(&off.scenario);
     assert!(plain.single.iter().all(|lever| lever.changes[0].label != "FSDP2 on one GPU"));
 }
+
+#[test]
+fn a_change_beside_one_that_is_enough_without_it_saves_something_itself() {
+    let close = of_link("m=Qwen/Qwen3-32B&method=qlora&p=amp-bf16&gpus=2&shard=fsdp2&gpu=rtx-3090");
+    let levers = found(&close);
+    assert_eq!(levers.verdict, Verdict::Close);
+    let is_joined = |lever: &&Lever| lever.scenario.allocator != close.allocator;
+    let (alone, beside): (Vec<&Lever>, Vec<&Lever>) =
+        levers.single.iter().filter(is_joined).partition(|lever| lever.changes.len() == 1);
+    let joined = alone.first().expect("expandable segments are enough").needed;
+    assert!(!beside.is_empty() && beside.iter().all(|lever| lever.needed < joined), "{beside:?}");
+}
+
+#[test]
+fn what_takes_more_is_no_way_out_of_a_close_call() {
+    let close = of_link("m=Qwen/Qwen3-14B&method=qlora&gpus=2&gpu=rtx-3090");
+    let levers = found(&close);
+    assert_eq!(levers.verdict, Verdict::Close);
+    assert!(levers.single.iter().all(|lever| lever.needed <= levers.needed));
+}
