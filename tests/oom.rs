@@ -480,3 +480,40 @@ fn what_is_not_known_has_no_name() {
     assert!(found.guesses.is_empty() && found.findings.contains(&Finding::NotKnown), "{:?}", found.guesses);
     assert!(!found.findings.contains(&Finding::LikelyLogits));
 }
+
+/// Where nothing that was tried is the run, a size is told that is of logits; and what becomes of the scenario is not its verdict.
+#[test]
+fn a_size_of_logits_is_told_where_the_run_is_not_found() {
+    let text = |asked: &str| {
+        format!(
+            "CUDA out of memory. Tried to allocate {asked}. GPU 0 has a total capacity of 23.64 GiB of which 5.12 GiB is free. Of the \
+             allocated memory 15.20 GiB is allocated by PyTorch, and 2.90 GiB is reserved by PyTorch but unallocated."
+        )
+    };
+    let told = |asked: &str| {
+        let found = decode(&text(asked), &linked("gpu=rtx-4090")).expect("a message");
+        assert!(found.is_of_another_run(), "{:?}", found.findings);
+        found.findings.into_iter().find_map(|finding| match finding {
+            Finding::SizeOfLogits { formula, models } => Some((formula, models.is_empty())),
+            _ => None,
+        })
+    };
+    let own = ("16,384 tokens × 128,256 × 4 bytes (float32)".to_owned(), true);
+    assert_eq!(told("7.83 GiB"), Some(own));
+    let qwens = ("32,768 tokens × 151,936 × 4 bytes (float32)".to_owned(), false);
+    assert_eq!(told("18.55 GiB"), Some(qwens));
+    assert_eq!(told("3.33 GiB"), None);
+}
+
+/// Several cards of one kind have as much as a message says, and drivers tell it differently.
+#[test]
+fn usual_capacities_are_of_a_card() {
+    for (capacity, gpu) in [("14.75", "t4"), ("14.56", "t4"), ("15.77", "v100-sxm2-16gb"), ("22.06", "a10g")]
+    {
+        let text = format!(
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of {capacity} GiB of which 1.00 GiB is free."
+        );
+        let found = decode(&text, &linked("gpu=h100-sxm-80gb")).expect("a message");
+        assert_eq!(found.scenario.gpu, GpuChoice::Catalogue(gpu.into()), "{capacity}");
+    }
+}

@@ -437,3 +437,32 @@ fn a_checkpoint_of_gptqs_is_asked_for() {
     let of = |scenario: &Scenario| (scenario.quantization.format, scenario.quantization.group);
     assert_eq!(of(&read), of(scenario));
 }
+
+/// Of families without it loading stops where SDPA is asked for, and of those without a class in transformers where nobody trusts their own
+/// code.
+#[test]
+fn a_file_loads_the_family_that_it_is_of() {
+    let eager = linked("m=openai/gpt-oss-20b&method=lora&p=bf16&gpu=h100-sxm-80gb");
+    let text = script(&eager).expect("a file");
+    assert!(text.contains("attn_implementation=\"eager\"") && !text.contains("trust_remote_code"), "{text}");
+    let read = import::read(&text, &Scenario { model: eager.model.clone(), ..Scenario::default() });
+    assert_eq!(read.expect("a script").scenario.attention, eager.attention);
+    let remote =
+        script(&linked("m=internlm/internlm2-7b&method=lora&p=bf16&gpu=h100-sxm-80gb")).expect("a file");
+    assert!(
+        remote.contains("attn_implementation=\"sdpa\"") && remote.contains("trust_remote_code=True"),
+        "{remote}"
+    );
+}
+
+/// What others have of the card, what shall stay free, how large the data set is and what an hour costs are no affair of a file.
+#[test]
+fn what_is_no_affair_of_a_file_does_not_stop_it() {
+    for said in ["used=500", "margin=1024", "ctx=600", "data=1000000", "ep=3", "price=250"] {
+        let plain = script(&linked("gpu=rtx-4090")).expect("a file");
+        let text = script(&linked(&format!("gpu=rtx-4090&{said}")))
+            .unwrap_or_else(|issue| panic!("{said}: {issue}"));
+        let code = |text: &str| text.split_once("\nimport ").map(|(_, code)| code.to_owned());
+        assert_eq!(code(&text), code(&plain), "{said}");
+    }
+}

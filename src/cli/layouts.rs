@@ -45,7 +45,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         gpus => (gpus, layouts(&scenario, gpus)),
     };
     let answered = ways.iter().any(|way| way.verdict().is_some());
-    if let (false, Some(Way { outcome: WayOutcome::Refused(issue), .. })) = (answered, ways.first()) {
+    // what refuses all of them alike is the answer; several reasons are listed
+    if let (false, [(issue, _)]) = (answered, &refusals(ways.iter())[..]) {
         return Err(issue.to_string());
     }
     let mut output = Output::of(match arguments.json {
@@ -55,7 +56,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         })?,
     })
     .noting(asked.notices);
-    if !ways.iter().any(Way::fits) {
+    if !answered {
+        output.status = 2;
+    } else if !ways.iter().any(Way::fits) {
         output.status = 1;
     }
     Ok(output)

@@ -8,7 +8,7 @@ use super::table::{Cell, Column, Listing, Row, Table};
 use crate::export;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
-use crate::plan::{Change, Layout, Lever, Levers, Use, Verdict, beyond_in_words, levers};
+use crate::plan::{Change, Layout, Lever, Levers, Use, Verdict, beyond_in_words, instead, levers, repairs};
 use crate::scenario::keys::Key;
 use crate::scenario::{Field, Scenario};
 use crate::units::{Bytes, grouped};
@@ -28,7 +28,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
     let scenario = asked.first();
-    let found = levers(&scenario).map_err(|issue| issue.to_string())?;
+    let found = levers(&scenario).map_err(|issue| refused(&scenario, &issue))?;
     Ok(Output::of(if arguments.json {
         format!("{:#}\n", export::levers_json(&found))
     } else {
@@ -38,6 +38,23 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         listing.of(table, |table| to_text((&scenario, &gpu), &found, &table))?
     })
     .noting(asked.notices))
+}
+
+/// Why there is no answer, and what has one instead.
+fn refused(scenario: &Scenario, issue: &Issue) -> String {
+    let found = repairs(scenario);
+    let mut out = issue.to_string();
+    if !found.is_empty() {
+        out.push_str(&format!("\n{}:", instead(&found)));
+    }
+    for repair in &found {
+        let changes =
+            repair.changes.iter().map(|change| format!("{}: {} → {}", change.label, change.from, change.to));
+        let changes = changes.collect::<Vec<_>>().join(", ");
+        let each = if repair.scenario.cluster.is_many() { " on each GPU" } else { "" };
+        out.push_str(&format!("\n  {changes}: needs {}{each}", repair.needed));
+    }
+    out
 }
 
 /// The columns of a lever, behind the change itself.

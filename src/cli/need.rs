@@ -147,8 +147,10 @@ fn rented(rows: &[NeedRow]) -> Table {
     let line = |(card, offer): &(&str, Offer)| {
         let machine = offer.machine;
         let hour = offer.per_hour();
+        let short = offer.ram_in_words().map(|words| format!(" ({words})"));
+        let name = offer.name() + &short.unwrap_or_default();
         vec![
-            Cell::words(offer.name()),
+            Cell::words(name),
             Cell::words(*card),
             Cell::words(offer.cards_in_words()),
             Cell::amount(format!("{hour:.2} $/h"), hour, [format!("{hour:.3}")]),
@@ -251,6 +253,8 @@ fn offer_json(offer: &Offer) -> Value {
     value["cards_used"] = offer.cards.into();
     value["hours"] = json!(offer.hours);
     value["dollars"] = json!(offer.dollars());
+    value["host_bytes"] = json!(offer.host.least());
+    value["too_little_ram"] = offer.short_of_ram().is_some().into();
     value
 }
 

@@ -150,13 +150,11 @@ fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
         out.push('\n');
         offers.iter().for_each(|offer| out.push_str(&format!("  {}\n", command(&offer.scenario))));
     }
-    if let Some(verdict) = verdict {
+    // what becomes of a scenario that is another run says nothing of the message
+    if let Some(verdict) = verdict.filter(|_| !decoded.is_of_another_run()) {
         let gpu = scenario.gpu().map_or_else(|_| "the card".to_owned(), |gpu| gpu.name.to_string());
         let name = scenario.model_name();
-        out.push_str(&format!(
-            "\nHeadroom's verdict on {name} as described, on {gpu}: {}\n",
-            lower(*verdict)
-        ));
+        out.push_str(&format!("\nHeadroom's verdict on {name} as described, on {gpu}: {}\n", lower(verdict)));
     }
     if !remedies.is_empty() {
         let of = if decoded.is_of_the_run() { "" } else { " the scenario as described" };

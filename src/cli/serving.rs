@@ -19,6 +19,9 @@ use crate::units::{Bytes, grouped};
 /// No more models than these are listed.
 const MOST_MODELS: usize = 20;
 
+/// What the tokens of the table are counted without, as on the page.
+const GRAPHS: &str = "What vLLM expects of its CUDA graphs, which it takes off these tokens unless it is told otherwise, and its libraries are not counted.";
+
 /// Shows what a model's weights take in each format, what generating needs with them, and what vLLM leaves to keys and values
 ///
 /// Weights are counted by the layout of the format. What transformers computes from them is followed for bf16, fp16, fp32, int8 and
@@ -55,7 +58,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     Ok(Output::of(if arguments.json {
         to_json(&base, share, &rows)
     } else {
-        let sentences = [among(&base), Some(least_room(&base)), kernels(&base)];
+        let sentences = [among(&base), Some(least_room(&base)), kernels(&base), Some(GRAPHS.to_owned())];
         let sentences = sentences.into_iter().flatten().collect::<Vec<_>>().join("\n");
         let card = base.gpu().map_err(|issue| issue.to_string())?.name;
         arguments.listing.of(table(&rows), |table| format!(

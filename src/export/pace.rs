@@ -78,7 +78,12 @@ pub fn cheapest_run(scenario: &Scenario, card: &str, offer: &Offer) -> String {
         (Some(amount), Some(hours)) => format!(": {}, {}", dollars(amount), duration(hours.times(3_600.0))),
         (None, _) | (_, None) => String::new(),
     };
-    format!("The data set, {}, costs least on {cards} ({machine}){costs}.", tokens_of(scenario))
+    let short = offer.ram_in_words().map(|words| format!(" That machine has too little: {words}."));
+    format!(
+        "The data set, {}, costs least on {cards} ({machine}){costs}.{}",
+        tokens_of(scenario),
+        short.unwrap_or_default()
+    )
 }
 
 /// `matrix products 70 %, attention 10 %, memory 20 %`.

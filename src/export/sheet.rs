@@ -7,7 +7,7 @@ use crate::hardware::{Class, Vendor};
 use crate::memory::{Category, Iteration, Memory, Phase, in_order};
 use crate::plan::{Level, Margin, OnCard, Outcome, Verdict};
 use crate::scenario::Scenario;
-use crate::scenario::keys::{Group, Key, ValueKind, keys};
+use crate::scenario::keys::{Count, Group, Key, ValueKind, keys};
 use crate::text::one_line;
 use crate::units::{Bytes, grouped};
 
@@ -336,6 +336,8 @@ fn input(key: &Key, scenario: &Scenario) -> Cell {
     }
     let text = || Cell::Text(one_line(&key.words(scenario)));
     match key.kind() {
+        // a number alone would not say of what
+        ValueKind::Count(Count::Mebibytes | Count::Kibibytes | Count::Percent) => text(),
         ValueKind::Count(_) => key.write(scenario).parse().map_or_else(|_| text(), Cell::Count),
         ValueKind::Model
         | ValueKind::Teacher

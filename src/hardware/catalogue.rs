@@ -177,15 +177,23 @@ impl Gpu {
 /// let found = headroom::hardware::search("a100 80");
 /// assert_eq!(&*found[0].slug, "a100-sxm-80gb");
 /// assert!(found.iter().all(|gpu| gpu.name.contains("A100") && gpu.name.contains("80")));
+/// let found = headroom::hardware::search("12 GB");
+/// assert!(found.len() > 3 && found.iter().all(|gpu| gpu.marketed_gb == Some(12)));
 /// ```
 pub fn search(query: &str) -> Vec<&'static Gpu> {
-    let mut query = asked(query);
+    let mut query = with_units(asked(query));
     // nvidia-smi prints the kind of memory behind the name: H100 80GB HBM3
     if let Some(kind) = query.iter().position(|word| word == "hbm") {
         query.drain(kind..query.len().min(kind + 2));
     }
     let found = best_first(gpus().filter_map(|gpu| {
-        let known = words(&format!("{} {} {} {}", gpu.vendor.label(), gpu.name, gpu.slug, also_called(gpu)));
+        let called = format!("{} {} {} {}", gpu.vendor.label(), gpu.name, gpu.slug, also_called(gpu));
+        let mut known = words(&called);
+        known.extend(gpu.marketed_gb.map(|gb| format!("{gb}gb")));
+        // 12 GB is no beginning of 128, and no end of 512
+        if query.iter().any(|word| is_memory(word) && !known.contains(word)) {
+            return None;
+        }
         let name = words(&gpu.name);
         let is_named =
             !query.is_empty() && (name.ends_with(&query) || without_memory(&name).ends_with(&query));
@@ -209,10 +217,29 @@ fn also_called(gpu: &Gpu) -> &'static str {
     }
 }
 
+/// The words of a query with a number and the unit behind it as one, as names have them: `12 GB` is `12gb`.
+fn with_units(query: Vec<String>) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::new();
+    for word in query {
+        match joined.last_mut() {
+            Some(number) if matches!(&*word, "gb" | "gib") && number.parse::<u32>().is_ok() => {
+                number.push_str("gb");
+            }
+            _ => joined.push(word),
+        }
+    }
+    joined
+}
+
+/// Whether a word says how much memory a card has: `24gb`.
+fn is_memory(word: &str) -> bool {
+    word.strip_suffix("gb").is_some_and(|gb| gb.parse::<u32>().is_ok())
+}
+
 /// The words of a name but for how much memory it says at its end.
 fn without_memory(name: &[String]) -> &[String] {
     match name.split_last() {
-        Some((last, rest)) if last.strip_suffix("gb").is_some_and(|gb| gb.parse::<u32>().is_ok()) => rest,
+        Some((last, rest)) if is_memory(last) => rest,
         _ => name,
     }
 }

@@ -57,6 +57,11 @@ pub fn roomiest(gpu: &str, cards: u64) -> Option<&'static Host> {
         .reduce(|best, host| if host.ram > best.ram { host } else { best })
 }
 
+/// The machine of that name, `aws p5.48xlarge`; none where its RAM is not known.
+pub fn host(name: &str) -> Option<&'static Host> {
+    ALL.iter().map(|(_, host)| host).find(|host| host.name == name)
+}
+
 fn read(line: &'static str) -> Option<(&'static str, Host)> {
     let mut fields = line.split('\t');
     let (provider, name, slug) = (fields.next()?, fields.next()?, fields.next()?);

@@ -13,7 +13,7 @@ pub use catalogue::{UnknownGpu, gpu, gpus, search, several};
 pub(crate) use device::{Device, run_alike};
 pub use gpu::{Gpu, sold_with};
 pub(crate) use hosts::{GPUS_OF_A_MACHINE, machines_of};
-pub use hosts::{Host, roomiest};
+pub use hosts::{Host, host, roomiest};
 pub use kinds::{Basis, Class, ComputeCapability, NotACapability, Vendor};
 pub(crate) use memory::nccl;
 pub use rent::{Machine, cheapest, machines, rent};

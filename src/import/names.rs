@@ -1,6 +1,7 @@
 //! What other projects call what a scenario chooses, for reading and for writing.
 
-use crate::scenario::{AttentionKernel, GroupSize, Optimizer, WeightFormat};
+use crate::model::modeling::lacks_sdpa;
+use crate::scenario::{AttentionKernel, GroupSize, Optimizer, Scenario, WeightFormat};
 
 /// What `TrainingArguments.optim` calls an optimizer (transformers 5.17, training_args.py `OptimizerNames`); none where it
 /// has no name for it.
@@ -178,10 +179,12 @@ pub(crate) const SDP_KERNELS: [(&str, AttentionKernel); 4] = [
     ("cudnn", AttentionKernel::Cudnn),
 ];
 
-/// What transformers calls an attention (`attn_implementation`); kernels of PyTorch have no name of their own.
-pub(crate) fn attention(kernel: AttentionKernel) -> &'static str {
-    match kernel {
+/// What transformers calls a scenario's attention (`attn_implementation`): kernels of PyTorch have no name of their own, and a family without
+/// any of them is written out.
+pub(crate) fn attention(scenario: &Scenario) -> &'static str {
+    match scenario.attention {
         AttentionKernel::Eager => "eager",
+        AttentionKernel::Sdpa if has_no_sdpa(scenario) => "eager",
         AttentionKernel::FlashAttn => "flash_attention_2",
         AttentionKernel::Sdpa
         | AttentionKernel::Flash
@@ -189,6 +192,11 @@ pub(crate) fn attention(kernel: AttentionKernel) -> &'static str {
         | AttentionKernel::Math
         | AttentionKernel::Cudnn => "sdpa",
     }
+}
+
+/// Whether the classes of the model's family have no attention but the one that is written out.
+pub(crate) fn has_no_sdpa(scenario: &Scenario) -> bool {
+    scenario.architecture().is_ok_and(|architecture| lacks_sdpa(&architecture.model_type))
 }
 
 /// Whether a class of transformers 5.17 says who else than bitsandbytes quantises weights (utils/quantization_config.py).

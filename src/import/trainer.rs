@@ -1,7 +1,7 @@
 //! What trainers over transformers' `Trainer` have in common.
 
 use super::low_rank;
-use super::names::{CPU_OFFLOAD, MUON, component, optimizer, other_class, whole_path};
+use super::names::{CPU_OFFLOAD, MUON, component, has_no_sdpa, optimizer, other_class, whole_path};
 use super::reader::{Reader, Said};
 use crate::scenario::{Optimizer, Scenario, Sharding, Tuner};
 
@@ -204,6 +204,8 @@ fn other_heads(reader: &mut Reader) -> Option<(String, String)> {
 /// `attn_implementation`, also by an older name of a kernel.
 pub(super) fn attention(reader: &mut Reader, said: &Said) {
     match said.text().as_str() {
+        // there is no other
+        "eager" if has_no_sdpa(&reader.scenario) => reader.set("attention", "sdpa", &said.said),
         word @ ("eager" | "sdpa") => reader.set("attention", word, &said.said),
         "flash_attention_2" | "flash" => reader.set("attention", "flash-attention-2", &said.said),
         _ => reader.keep(

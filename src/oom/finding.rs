@@ -115,6 +115,13 @@ pub enum Finding {
     LikelyScores,
     /// Nothing that was looked at has that size where the traceback stands with that much allocated.
     NotKnown,
+    /// It has the size of logits, in a run that was not found.
+    SizeOfLogits {
+        /// The sum: `16,384 tokens × 128,256 × 4 bytes (float32)`.
+        formula: String,
+        /// Models with such a vocabulary; none where the scenario's own has it.
+        models: Vec<String>,
+    },
     /// There is such a tensor, and something else was allocated when it was asked for.
     OtherMoment {
         /// What the message says was allocated.

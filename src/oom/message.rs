@@ -209,6 +209,13 @@ impl Message {
     /// The processes that a message names by number. In a container PyTorch does not know its own number, and this process is
     /// among them: the one beside which there would be no room for what PyTorch reserved.
     fn read_processes(&mut self, mut processes: Vec<Amount>) {
+        // a driver that does not see into containers says that each has nothing, one under WSL 2 more than there is
+        let is_known = |amount: &Amount| {
+            amount.bytes > Bytes::ZERO && self.capacity.is_none_or(|capacity| amount.bytes <= capacity.bytes)
+        };
+        processes.retain(is_known);
+        let process = self.process.filter(is_known);
+        self.process = process;
         let reserved = self.reserved.or(sum(self.allocated, self.unallocated));
         if let (None, Some(reserved), Some(capacity)) = (self.process, reserved, self.capacity) {
             let free = self.free.map_or(Bytes::ZERO, |amount| amount.bytes);
@@ -408,6 +415,25 @@ mod tests {
              PyTorch but unallocated.",
         );
         assert_eq!((process, others, allocated), (gib(19.09), gib(60.0), gib(18.01)));
+    }
+
+    #[test]
+    fn processes_that_the_driver_does_not_see_are_not_known() {
+        for unseen in ["0 bytes", "17179869184.00 GiB"] {
+            let text = format!(
+                "Tried to allocate 36.00 MiB. GPU 0 has a total capacity of 79.10 GiB of which 12.81 MiB is free. Process 41 has {unseen} \
+                 memory in use. Including non-PyTorch memory, this process has {unseen} memory in use. Of the allocated memory 10.50 GiB \
+                 is allocated by PyTorch, and 23.70 MiB is reserved by PyTorch but unallocated."
+            );
+            let [_, _, _, process, others, allocated, _] = read(&text);
+            assert_eq!((process, others, allocated), (None, None, gib(10.5)), "{unseen}");
+            let message: Message = text.parse().expect("a message");
+            // what PyTorch had not was somebody's
+            let account = crate::oom::account::account(&message);
+            let (holder, bytes) = account[2];
+            assert_eq!(holder, crate::oom::account::Holder::OutsideAndOthers);
+            assert!(bytes > Bytes::gib(68.0), "{bytes}");
+        }
     }
 
     #[test]

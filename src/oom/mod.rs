@@ -89,6 +89,11 @@ pub struct Decoded {
 }
 
 impl Decoded {
+    /// Whether something that the message says is of another run than the scenario's.
+    pub fn is_of_another_run(&self) -> bool {
+        !self.is_of_the_run() && self.findings.iter().any(Finding::is_other_run)
+    }
+
     /// What was asked for and could not be had; nothing where the text does not say it.
     pub fn headline(&self, amount: impl Fn(Bytes) -> String) -> Option<String> {
         let Message { requested, host, vllm, cache, .. } = self.message;
@@ -162,6 +167,7 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     }
     let mut guesses =
         if agrees || !likely.is_empty() { Vec::new() } else { guesses(&message, &places, &on_as_many) };
+    let of_size = size_of_logits(&guesses, &scenario);
     guesses.retain_mut(|guess| {
         let Some((run, suspect)) = nearest_run(&message, &places, &guess.scenario, by_any) else {
             // what no run of the model asks for, it was not
@@ -198,10 +204,12 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     let of_other_run = findings.iter().any(Finding::is_other_run);
     findings.extend(more_than_run(&message, &answer).filter(|_| !of_other_run));
     findings.extend(match guesses.first().map(|guess| guess.kind) {
-        Some(Kind::Logits) => Some(Finding::LikelyLogits),
-        Some(Kind::Scores) => Some(Finding::LikelyScores),
-        Some(_) => None,
-        None => (is_sought && !agrees && likely.is_empty()).then_some(Finding::NotKnown),
+        Some(Kind::Logits) => vec![Finding::LikelyLogits],
+        Some(Kind::Scores) => vec![Finding::LikelyScores],
+        None if is_sought && !agrees && likely.is_empty() => {
+            std::iter::once(Finding::NotKnown).chain(of_size).collect()
+        }
+        Some(_) | None => Vec::new(),
     });
     Ok(Decoded {
         account: account(&message),
@@ -215,6 +223,20 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
         message,
         scenario: scenario.into(),
     })
+}
+
+/// What logits a size alone is of, whatever else the message says: those of the scenario's own vocabulary, or of another where that is of as
+/// many tokens as people choose.
+fn size_of_logits(guesses: &[Guess], scenario: &Scenario) -> Option<Finding> {
+    let own = scenario.architecture().ok().map(|architecture| architecture.vocab);
+    let is_own = |guess: &&Guess| guess.vocabulary.is_some() && guess.vocabulary == own;
+    let is_round = |guess: &&Guess| {
+        guess.vocabulary.is_some() && guess.tokens.is_some_and(|tokens| tokens.is_power_of_two())
+    };
+    let of_own = guesses.iter().find(is_own).map(|guess| (guess, Vec::new()));
+    let of_other = || guesses.iter().find(is_round).map(|guess| (guess, guess.models.clone()));
+    let (guess, models) = of_own.or_else(of_other)?;
+    Some(Finding::SizeOfLogits { formula: guess.formula.clone(), models })
 }
 
 /// What the scenario's run has of the computer's memory, where it has an answer.

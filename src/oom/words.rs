@@ -118,6 +118,17 @@ impl fmt::Display for Finding {
                 "Which tensor it was is not known: none of the runs that were tried, near this scenario and of the catalogue's models, asks for that much with as \
                  much allocated as the message says. The run's own model, batch and settings as the scenario name it.",
             ),
+            Finding::SizeOfLogits { formula, models } => {
+                let whose = match &models[..] {
+                    [] => "this model's logits".to_owned(),
+                    models => format!("the logits of {}", models.join(", ")),
+                };
+                write!(
+                    f,
+                    "Its size alone is that of {whose}: {formula}, micro-batch × length, in a run with other weights, another optimizer or \
+                     more beside it than those that were tried."
+                )
+            }
             Finding::Retried { retries: 0, .. } => {
                 f.write_str("The allocator always found room on the card (no cudaMalloc retries).")
             }

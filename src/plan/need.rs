@@ -12,7 +12,7 @@ use super::verdict::Verdict;
 use crate::estimate::estimate;
 use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus, machines, rent, run_alike};
 use crate::issue::Issue;
-use crate::scenario::{GpuChoice, Method, Scenario};
+use crate::scenario::{GpuChoice, HostNeed, Method, Scenario};
 use crate::units::Bytes;
 
 /// More cards than that are no answer for who asks which one to take.
@@ -97,6 +97,8 @@ pub struct Held {
     pub cards: u64,
     /// Hours for the data set; nothing where no measured run is near.
     pub hours: Option<Span>,
+    /// What its processes have of the CPU's memory.
+    pub host: HostNeed,
 }
 
 impl Held {
@@ -110,7 +112,8 @@ impl Held {
     fn on(cards: u64, scenario: &Scenario) -> Option<Held> {
         let memory = estimate(scenario).memory?;
         let pace = pace(scenario, &memory).ok();
-        Some(Held { cards, hours: pace.map(|pace| pace.hours(scenario.data.trained())) })
+        let host = scenario.host(&memory, memory.parameters.total);
+        Some(Held { cards, hours: pace.map(|pace| pace.hours(scenario.data.trained())), host })
     }
 
     /// Of a cell on all cards of the machines that have more of that card than hold it: each with a copy of the model, or with a shard where

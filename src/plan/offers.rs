@@ -2,8 +2,9 @@
 
 use super::need::{Held, NeedRow, machines_with};
 use super::time::Span;
-use crate::hardware::Machine;
-use crate::units::grouped;
+use crate::hardware::{Machine, host};
+use crate::scenario::HostNeed;
+use crate::units::{Bytes, grouped};
 
 /// Machines that hold the run, and what the data set costs there.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,9 +17,23 @@ pub struct Offer {
     pub cards: u64,
     /// Hours for the data set.
     pub hours: Option<Span>,
+    /// What the run has of the CPU's memory in each of them.
+    pub host: HostNeed,
 }
 
 impl Offer {
+    /// The RAM of each machine, where that is known and less than the run takes of it: it stops there while it loads, or as it trains.
+    pub fn short_of_ram(&self) -> Option<Bytes> {
+        let known = host(&format!("{} {}", self.machine.provider, self.machine.name))?;
+        (self.host.least() > known.ram).then_some(known.ram)
+    }
+
+    /// `2,048 GiB of RAM, the run takes 2,103 GiB`, where that is too little.
+    pub fn ram_in_words(&self) -> Option<String> {
+        let ram = self.short_of_ram()?;
+        Some(format!("{ram} of RAM, the run takes {}", self.host.least()))
+    }
+
     /// US dollars for an hour of the machines, cards that do not train among them.
     pub fn per_hour(&self) -> f64 {
         self.machine.per_hour * self.machines as f64
@@ -53,21 +68,25 @@ impl NeedRow {
         let Some(fewest) = self.held else { return Vec::new() };
         let offer = |(machine, machines, cards)| {
             let whole = self.rented.iter().find(|held| held.cards == cards);
-            let Held { cards, hours } = whole.copied().unwrap_or(fewest);
-            Offer { machine, machines, cards, hours }
+            let Held { cards, hours, host } = whole.copied().unwrap_or(fewest);
+            Offer { machine, machines, cards, hours, host: host.within(u64::from(machine.gpus)) }
         };
         machines_with(&self.gpu, fewest.cards).into_iter().map(offer).collect()
     }
 }
 
-/// The offers of all rows with their cards' names: those on which the data set costs least first, those whose time is not known last.
+/// The offers of all rows with their cards' names: those on which the data set costs least first, those whose time is not known behind
+/// them, and machines with too little RAM last.
 pub fn cheapest_first(rows: &[NeedRow]) -> Vec<(&str, Offer)> {
     let mut all: Vec<(&str, Offer)> = Vec::new();
     for row in rows {
         all.extend(row.offers().into_iter().map(|offer| (row.name.as_str(), offer)));
     }
     let typical = |offer: &Offer| offer.dollars().map_or(f64::INFINITY, |dollars| dollars.typical);
-    all.sort_by(|(_, one), (_, other)| typical(one).total_cmp(&typical(other)));
+    all.sort_by(|(_, one), (_, other)| {
+        let short = |offer: &Offer| offer.short_of_ram().is_some();
+        short(one).cmp(&short(other)).then(typical(one).total_cmp(&typical(other)))
+    });
     all
 }
 

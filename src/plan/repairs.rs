@@ -143,7 +143,7 @@ fn values(scenario: &Scenario, key: &'static Key) -> impl Iterator<Item = Scenar
         .filter(move |other| *other != own)
 }
 
-/// The values of an input with which the scenario has an answer.
+/// The values of an input with which the scenario has an answer; of those that need as much the first, as that is no choice to make.
 fn of_input(scenario: &Scenario, key: &'static Key) -> Vec<Repair> {
     let repair = |other: Scenario| {
         let answer = Answer::of_tensors(other);
@@ -151,7 +151,13 @@ fn of_input(scenario: &Scenario, key: &'static Key) -> Vec<Repair> {
         let changes = Change::between(scenario, &answer.scenario, key.name);
         (!changes.is_empty()).then(|| Repair { changes, needed, scenario: Box::new(answer.scenario) })
     };
-    values(scenario, key).filter_map(repair).collect()
+    let mut found: Vec<Repair> = Vec::new();
+    for repair in values(scenario, key).filter_map(repair) {
+        if found.iter().all(|other| other.needed != repair.needed) {
+            found.push(repair);
+        }
+    }
+    found
 }
 
 #[cfg(test)]

@@ -133,6 +133,19 @@ impl Scenario {
 /// What vLLM refuses, or was not followed.
 fn budget(scenario: &Scenario, architecture: &Architecture, length: u64) -> Result<Budget, String> {
     let card = scenario.card().map_err(|issue| issue.to_string())?;
+    let (served, stored) = served(scenario, architecture, length)?;
+    served.budget(stored, Cache::AsComputed, &card)
+}
+
+/// What is left of its share at most, of a model whose profiling run embeds pictures, which is not followed; none of others.
+fn at_most(scenario: &Scenario, architecture: &Architecture) -> Option<Budget> {
+    let (served, stored) = served(scenario, architecture, scenario.sequence).ok()?;
+    served.at_most(stored, Cache::AsComputed, &scenario.card().ok()?)
+}
+
+/// The model as trl's vLLM serves it, and how it has its weights.
+fn served(scenario: &Scenario, architecture: &Architecture, length: u64) -> Result<(Served, Stored), String> {
+    let card = scenario.card().map_err(|issue| issue.to_string())?;
     if scenario.lends_weights() {
         return Err("how many tokens and sequences Unsloth has it run at once is not followed".to_owned());
     }
@@ -144,7 +157,7 @@ fn budget(scenario: &Scenario, architecture: &Architecture, length: u64) -> Resu
         returns_processed: true,
     };
     let stored = stored(scenario).ok_or("how it loads a base of that format is not followed")?;
-    Served::new(architecture, 1, share, &Asked { length, group: 0 }).budget(stored, Cache::AsComputed, &card)
+    Ok((Served::new(architecture, 1, share, &Asked { length, group: 0 }), stored))
 }
 
 /// Sequences that vLLM draws for at once: the answers of a step (trl 1.16 `max_num_seqs`, per_device_train_batch_size ×
@@ -195,7 +208,17 @@ pub(super) fn without_room(scenario: &Scenario, architecture: &Architecture) -> 
             budget.beside,
             grouped(scenario.sequence)
         ),
-        Ok(_) | Err(_) => return None,
+        Ok(_) => return None,
+        Err(_) => {
+            let budget = at_most(scenario, architecture).filter(|budget| budget.room() == Room::Stops)?;
+            format!(
+                "vLLM stops: beside its weights, {}, and what its profiling run takes of text alone, {} at least, its share of the card, {share}, has no \
+                 room for the keys and values of one sequence of {} tokens",
+                budget.weights,
+                budget.beside.least,
+                grouped(scenario.sequence)
+            )
+        }
     };
     Some(Issue::warning(Field::VllmPercent, message).with_fix(enough(scenario, architecture)))
 }
@@ -249,7 +272,16 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
     let own = match budget(scenario, architecture, scenario.sequence) {
         Ok(budget) => budget,
         Err(reason) => {
-            issues.push(note(format!("how vLLM divides its share is not known: {reason}")));
+            let most = at_most(scenario, architecture).map(|budget| {
+                format!(
+                    "; beside its weights and the text's part at most {} are left to keys and values",
+                    budget.left.most
+                )
+            });
+            issues.push(note(format!(
+                "how vLLM divides its share, and so whether it starts, is not known: {reason}{}",
+                most.unwrap_or_default()
+            )));
             return;
         }
     };
@@ -373,6 +405,20 @@ mod tests {
         let issue = super::without_room(&scenario, &scenario.architecture().unwrap()).unwrap();
         assert!(issue.message.contains("one sequence of 16,384 tokens"), "{}", issue.message);
         assert!(issue.to_string().contains("give it 34 % of the card"), "{issue}");
+    }
+
+    /// What a model that sees embeds first is not followed: the text's part alone is too much here (22.7 GiB of weights in 23.6).
+    #[test]
+    fn a_share_without_room_for_the_text_is_too_small_for_pictures_too() {
+        let mut scenario = grpo("google/gemma-3-12b-it", Bytes::gib(78.77), 2048);
+        let stops = |scenario: &Scenario| super::without_room(scenario, &scenario.architecture().unwrap());
+        scenario.reserve.vllm = 30;
+        let issue = stops(&scenario).expect("it stops");
+        assert!(issue.message.contains("text alone"), "{issue}");
+        scenario.reserve.vllm = 40;
+        assert!(stops(&scenario).is_none());
+        let told = scenario.validate().into_iter().any(|issue| issue.message.contains("at most 8.30 GiB"));
+        assert!(told, "{:?}", scenario.validate());
     }
 
     /// More answers than vLLM computes tokens at a time are none that it draws for.

@@ -79,7 +79,11 @@ impl Scenario {
         if self.is_usually_sharded() {
             // a task may bring another library than the scenario's
             let stack = if usual.stack == Stack::Trl { Stack::Trl } else { self.stack };
-            if let Some(sharding) = Software::of(stack).divides_by().last() {
+            let engines = Software::of(stack).divides_by();
+            // what these trainers do beside 4-bit weights is followed under the last alone
+            let in_4_bits = self.method == Method::Qlora;
+            let is_left = in_4_bits && matches!(self.task, Task::Orpo | Task::Cpo | Task::Simpo);
+            if let Some(sharding) = if is_left { engines.last() } else { engines.first() } {
                 usual.cluster.sharding = *sharding;
             }
         }

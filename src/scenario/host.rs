@@ -1,12 +1,14 @@
 //! What a run's processes have of the CPU's memory, each and all of a machine, beside what known machines with the card have.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Merges, Method, Precision, Scenario, Stack, Task, WrappedBy};
 use crate::hardware::{GPUS_OF_A_MACHINE, Host, roomiest};
 use crate::memory::Memory;
 use crate::units::Bytes;
 
 /// What processes have of the CPU's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct HostNeed {
     /// What a process reads before it has shards of it, and lets go of then.
     pub loading: Bytes,
@@ -35,6 +37,11 @@ impl HostNeed {
     /// What all processes of the first machine have after loading.
     pub fn machine(&self) -> Bytes {
         self.first + Bytes(self.each.0.saturating_mul(self.processes.saturating_sub(1)))
+    }
+
+    /// The same run with at most so many processes in a machine.
+    pub fn within(self, gpus: u64) -> HostNeed {
+        HostNeed { processes: self.processes.min(gpus), ..self }
     }
 
     /// The least with which a machine runs it.

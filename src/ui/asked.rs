@@ -184,6 +184,12 @@ impl Asked {
         })
     }
 
+    /// How many models the words mean, where these are more than are listed.
+    pub fn more_models(self) -> Option<usize> {
+        let meant = self.words.with(|words| catalogue::among(words).len());
+        (meant > MOST_MODELS).then_some(meant)
+    }
+
     /// Takes over what a link says; what it says in vain is told.
     pub fn read(self, link: &str, scenario: &Scenario) -> Vec<Issue> {
         let mut issues = Vec::new();

@@ -2,8 +2,8 @@
 
 use crate::scenario::{
     Answers, Checkpointing, Cluster, CpuOffload, Embedding, GpuChoice, Mask, Method, ModelChoice, Optimizer,
-    Pictures, PolicyBatches, Pooling, Precision, Quantization, Reference, Rollouts, Scenario, Sharding,
-    Stack, Task, Teacher, TeacherWeights,
+    Pictures, PolicyBatches, Pooling, Precision, Quantization, Reference, Reserve, Rollouts, Scenario,
+    Sharding, Stack, Task, Teacher, TeacherWeights, WrappedBy,
 };
 
 /// A scenario with a name.
@@ -64,48 +64,32 @@ pub static PRESETS: &[Preset] = &[
     Preset {
         label: "8B DPO, QLoRA, 24 GB",
         help: "Preferences on one card: the model with its adapters off is its own reference",
-        scenario: || Scenario {
-            task: Task::Dpo,
-            stack: Stack::Trl,
-            mask: Mask::Padded,
-            sequence: 1024,
-            ..Scenario::default()
-        },
+        scenario: || preference(Task::Dpo),
     },
     Preset {
         label: "8B ORPO, QLoRA, 24 GB",
         help: "Preferences without a reference: all logits of both answers are there",
-        scenario: || Scenario {
-            task: Task::Orpo,
-            stack: Stack::Trl,
-            mask: Mask::Padded,
-            sequence: 1024,
-            ..Scenario::default()
-        },
+        scenario: || preference(Task::Orpo),
+    },
+    Preset {
+        label: "8B CPO, QLoRA, 24 GB",
+        help: "Preferences without a reference: the answer that is preferred is learned from as well",
+        scenario: || preference(Task::Cpo),
+    },
+    Preset {
+        label: "8B SimPO, QLoRA, 24 GB",
+        help: "Preferences without a reference, by how likely each token of an answer is on average",
+        scenario: || preference(Task::Simpo),
     },
     Preset {
         label: "8B KTO, QLoRA, 24 GB",
         help: "Answers that are good or bad, in no pairs: the model scores answers to other prompts, too",
-        scenario: || Scenario {
-            task: Task::Kto,
-            stack: Stack::Trl,
-            mask: Mask::Padded,
-            batch: 4,
-            sequence: 1024,
-            ..Scenario::default()
-        },
+        scenario: || Scenario { batch: 4, ..preference(Task::Kto) },
     },
     Preset {
         label: "8B reward model, LoRA, 24 GB",
         help: "A head of one number in place of the vocabulary: pairs of whole texts",
-        scenario: || Scenario {
-            task: Task::Reward,
-            method: Method::Lora,
-            stack: Stack::Trl,
-            mask: Mask::Padded,
-            sequence: 1024,
-            ..Scenario::default()
-        },
+        scenario: || Scenario { method: Method::Lora, ..preference(Task::Reward) },
     },
     Preset {
         label: "Embeddings, 16 GB",
@@ -138,23 +122,21 @@ pub static PRESETS: &[Preset] = &[
     Preset {
         label: "7B GRPO, LoRA, 80 GB",
         help: "Reinforcement on one card: eight answers to a prompt, which a server elsewhere generates",
+        scenario: || Scenario { task: Task::Grpo, ..reinforcement(Reference::None) },
+    },
+    Preset {
+        label: "7B GRPO, vLLM beside it, 80 GB",
+        help: "The same with a vLLM on the card, which has 30 % of it all the while",
         scenario: || Scenario {
             task: Task::Grpo,
-            answers: Answers {
-                prompt: 256,
-                reference: Reference::None,
-                rollouts: Rollouts::Server,
-                labels: 2,
-            },
-            model: ModelChoice::Catalogue("Qwen/Qwen2.5-7B-Instruct".into()),
-            method: Method::Lora,
-            stack: Stack::Trl,
-            mask: Mask::Padded,
-            batch: 8,
-            sequence: 1280,
-            gpu: GpuChoice::Catalogue("a100-sxm-80gb".into()),
-            ..Scenario::default()
+            reserve: Reserve { vllm: 30, ..Reserve::NONE },
+            ..reinforcement(Reference::None)
         },
+    },
+    Preset {
+        label: "7B RLOO, LoRA, 80 GB",
+        help: "Reinforcement that is held near the model as it was: with its adapters off it is its own reference",
+        scenario: || Scenario { task: Task::Rloo, ..reinforcement(Reference::Scored) },
     },
     Preset {
         label: "1.5B PPO, 80 GB",
@@ -258,7 +240,7 @@ pub static PRESETS: &[Preset] = &[
         help: "Every weight of a large model, in shards on eight machines of eight",
         scenario: || Scenario {
             precision: Precision::AmpBf16,
-            cluster: Cluster { gpus: 64, ..EIGHT },
+            cluster: Cluster { gpus: 64, wrapped_by: WrappedBy::Accelerate, ..EIGHT },
             gpu: GpuChoice::Catalogue("h100-sxm-80gb".into()),
             ..full("meta-llama/Llama-3.1-70B")
         },
@@ -266,6 +248,26 @@ pub static PRESETS: &[Preset] = &[
 ];
 
 const EIGHT: Cluster = Cluster { gpus: 8, sharding: Sharding::Fsdp2, ..Cluster::ONE };
+
+/// QLoRA of the usual model by trl, on pairs of answers or on one at a time.
+fn preference(task: Task) -> Scenario {
+    Scenario { task, stack: Stack::Trl, mask: Mask::Padded, sequence: 1024, ..Scenario::default() }
+}
+
+/// LoRA by trl, on eight answers to a prompt that something else generates.
+fn reinforcement(reference: Reference) -> Scenario {
+    Scenario {
+        answers: Answers { prompt: 256, reference, rollouts: Rollouts::Server, labels: 2 },
+        model: ModelChoice::Catalogue("Qwen/Qwen2.5-7B-Instruct".into()),
+        method: Method::Lora,
+        stack: Stack::Trl,
+        mask: Mask::Padded,
+        batch: 8,
+        sequence: 1280,
+        gpu: GpuChoice::Catalogue("a100-sxm-80gb".into()),
+        ..Scenario::default()
+    }
+}
 
 fn full(model: &str) -> Scenario {
     Scenario {

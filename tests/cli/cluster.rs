@@ -60,7 +60,7 @@ fn the_stage_that_needs_most_is_named_beside_what_each_needs() {
     );
     // what stands in the way of an answer is not called idle
     let refused = headroom(&["estimate", "--gpus", "8", "--pp", "2"]);
-    let told = "divides layers among GPUs, but neither sequences nor stages";
+    let told = "stages of layers on other GPUs each are followed of Megatron-core alone";
     assert!(refused.err.contains(told) && !refused.err.contains("makes no difference"), "{}", refused.err);
 }
 

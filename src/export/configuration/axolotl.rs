@@ -65,7 +65,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     if cut {
         lines.set("cut_cross_entropy", true);
     }
-    lines.set("attn_implementation", attention(scenario.attention));
+    lines.set("attn_implementation", attention(scenario));
     lines.about("data");
     lines.set("datasets", data(scenario.task));
     lines.set("sequence_len", scenario.sequence);

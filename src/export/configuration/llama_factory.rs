@@ -3,6 +3,7 @@
 use super::lines::Lines;
 use super::{Run, Targets};
 use crate::export::rate::learning_rate;
+use crate::import::names::has_no_sdpa;
 use crate::issue::{Field, Issue};
 use crate::scenario::{
     AttentionKernel, Checkpointing, LossKernel, Mask, Method, Precision, Stack, Task, Tuner,
@@ -16,6 +17,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         "flash_attn",
         match scenario.attention {
             AttentionKernel::Eager => "disabled",
+            AttentionKernel::Sdpa if has_no_sdpa(scenario) => "disabled",
             AttentionKernel::FlashAttn => "fa2",
             AttentionKernel::Sdpa
             | AttentionKernel::Flash

@@ -27,7 +27,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
             Precision::Fp16 | Precision::AmpFp16Weights => "float16",
         },
     );
-    lines.set("attn_implementation", attention(scenario.attention));
+    lines.set("attn_implementation", attention(scenario));
     lines.about(columns);
     lines.set("dataset_name", data);
     lines.set("max_length", scenario.sequence);

@@ -101,8 +101,8 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
 /// What writes a file for a library.
 type Writer = fn(&Run<'_>) -> Result<String, Issue>;
 
-/// The inputs that every file says, or that are no affair of a file: the card, and how long the texts are, which is the
-/// data's.
+/// The inputs that every file says, or that are no affair of a file: the card and what others have of it, how long the texts are and how many,
+/// which is the data's, and what an hour costs.
 const ALWAYS: &[&str] = &[
     "model",
     "method",
@@ -121,4 +121,10 @@ const ALWAYS: &[&str] = &[
     "clip-gradients",
     "allocator",
     "gpu",
+    "used-mib",
+    "margin-mib",
+    "context-mib",
+    "dataset-tokens",
+    "epochs",
+    "gpu-hour-cents",
 ];

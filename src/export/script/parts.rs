@@ -5,6 +5,7 @@ use super::run::Run;
 use crate::export::projected;
 use crate::import::names::{SDP_KERNELS, attention, component};
 use crate::issue::{Field, Issue};
+use crate::model::modeling::is_remote;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, CpuOffload, GroupSize, LoraTargets, Method, Modules,
     Optimizer, Precision, Task, Tuner, WeightFormat,
@@ -129,8 +130,9 @@ impl Run<'_> {
             .keyword_if("num_labels", labels)
             .keyword_if("config", config)
             .keyword("dtype", self.weights())
-            .keyword("attn_implementation", string(attention(self.scenario.attention)))
+            .keyword("attn_implementation", string(attention(self.scenario)))
             .keyword_if("quantization_config", quantization)
+            .keyword_if("trust_remote_code", is_remote(&self.architecture.model_type).then_some("True"))
             .keyword_if("device_map", self.device_map()))
     }
 
@@ -278,7 +280,7 @@ impl Run<'_> {
         let loading = format!(
             "{{\"dtype\": {}, \"attn_implementation\": {}{quantization}}}",
             self.weights(),
-            string(attention(self.scenario.attention))
+            string(attention(self.scenario))
         );
         Ok(Call::new("Transformer")
             .with("MODEL")

@@ -58,7 +58,7 @@ impl Trainer {
                 return refuse("no file is written for PPO, whose trainer trl 1.13 and later no longer have");
             }
             Task::Distil => {
-                return refuse("no file is written for distillation, whose answers a server generates");
+                return refuse("no file is written for distillation");
             }
             Task::Generate => return refuse("no file is written for a model that generates"),
         };

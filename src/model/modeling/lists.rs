@@ -73,6 +73,40 @@ pub fn is_torchtitans(model_type: &str) -> bool {
     TORCHTITAN.contains(&model_type)
 }
 
+/// Families whose class in transformers 5.17 has no attention by `scaled_dot_product_attention` (`_supports_sdpa`): loading stops where it is
+/// asked for.
+const WITHOUT_SDPA: [&str; 15] = [
+    "bloom",
+    "codegen",
+    "deberta-v2",
+    "deepseek_v4",
+    "falcon_mamba",
+    "gpt_neo",
+    "gpt_oss",
+    "gptj",
+    "mamba",
+    "mamba2",
+    "mpnet",
+    "mpt",
+    "openai-gpt",
+    "rwkv",
+    "xglm",
+];
+
+/// Whether that family's attention is written out in Python whatever is asked for.
+pub fn lacks_sdpa(model_type: &str) -> bool {
+    WITHOUT_SDPA.contains(&model_type)
+}
+
+/// Families that transformers 5.17 has no class for: their code is in the repositories themselves.
+const REMOTE: [&str; 8] =
+    ["baichuan", "chatglm", "deepseek", "internlm", "internlm2", "kimi_k2", "minicpm", "qwen"];
+
+/// Whether that family's code comes with its weights.
+pub fn is_remote(model_type: &str) -> bool {
+    REMOTE.contains(&model_type)
+}
+
 /// Families around whose activations transformers puts the scales that AWQ found (5.17 integrations/awq.py `AWQ_SCALES_MAPPINGS`).
 const SCALED_ACTIVATIONS: [&str; 7] =
     ["starcoder2", "falcon", "mpt", "gptj", "gpt_neox", "gpt_bigcode", "bloom"];

@@ -83,18 +83,10 @@ impl Change {
         let differs = |key: &&Key| key.matters(after) && !key.is_same(before, after) && !is_new(key);
         let mut keys: Vec<&Key> = keys().filter(differs).collect();
         keys.sort_by_key(|key| key.name != first);
-        let words = |key: &Key, scenario: &Scenario| match key.field {
-            // what generates has no adapters, but weights that are quantised or not
-            Field::Method => scenario.task.method_label(scenario.method).to_owned(),
-            _ => key.words(scenario),
-        };
-        let change = |key: &Key| {
-            let label = if key.field == Field::Method && !after.task.trains() {
-                "Weights"
-            } else {
-                key.label_for(after)
-            };
-            Change { label: label.to_owned(), from: words(key, before), to: words(key, after) }
+        let change = |key: &Key| Change {
+            label: key.label_for(after).to_owned(),
+            from: key.words(before),
+            to: key.words(after),
         };
         keys.into_iter().map(change).collect()
     }
@@ -288,7 +280,9 @@ fn changes_of(scenario: &Scenario, looked: &Looked) -> Levers {
         };
         together(scenario, looked, &costs, &on_gpus).or_else(with_the_cpus)
     });
-    let together = together.flatten();
+    // where all but one were taken back, it is one of the single changes
+    let is_single = |found: &Lever| single.iter().any(|lever| lever.scenario == found.scenario);
+    let together = together.flatten().filter(|found| !is_single(found));
     let fewest = fewest_gpus(scenario);
     let offloaded = if fits { None } else { offloaded(scenario, looked, &fewest) };
     // with as many GPUs as it has that is one of the single changes

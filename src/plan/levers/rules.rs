@@ -3,8 +3,9 @@
 use super::Cost;
 use crate::scenario::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Compile, CpuOffload, Evaluates, Experts, Float8,
-    LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Precision, Qat, QatLayers,
-    ReduceDtype, Reference, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
+    LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Pictures, Precision, Qat,
+    QatLayers, ReduceDtype, Reference, Scenario, Sharding, Stack, StepTime, Task, TeacherWeights,
+    VisionTower, WeightFormat,
 };
 
 /// A change of a scenario. Where the scenario has no such thing to change it stays as it is; whether what comes out runs is
@@ -35,6 +36,9 @@ const SHORTEST: u64 = 128;
 const MOST_CACHED: u64 = 32;
 /// Ranks lower than that are not suggested.
 const LOWEST_RANK: u64 = 4;
+
+/// Pictures with fewer rows or columns of pixels are not suggested: towers are made for 224 and more.
+const SMALLEST: u64 = 224;
 
 /// Whether that is AdamW with 32-bit states on the GPU, in one implementation or another.
 fn is_adamw(optimizer: Optimizer) -> bool {
@@ -245,6 +249,12 @@ pub(super) static RULES: &[Rule] = &[
             divide_by(s, if stays { &[Sharding::Zero3] } else { s.software().divides_by() });
         }
     }),
+    // another engine's shards, where DeepSpeed's keep more or are not enough
+    once("shard", Cost::Time, |s| {
+        if s.cluster.is_many() && s.cluster.is_zero() && s.cluster.cpu == CpuOffload::Off {
+            divide_by(s, s.software().divides_by());
+        }
+    }),
     // whole weights, and shards of the rest: what does not run over FSDP2's shards runs so
     once("shard", Cost::Time, |s| {
         if s.cluster.is_many() && s.cluster.sharding == Sharding::Ddp {
@@ -341,6 +351,17 @@ pub(super) static RULES: &[Rule] = &[
             in_4_bits(s);
         }
     }),
+    // a teacher is frozen whatever it is kept in
+    once("teacher-weights", Cost::Precision, |s| {
+        if s.task == Task::Distil && s.teacher.weights == TeacherWeights::Fp32 {
+            s.teacher.weights = TeacherWeights::Bf16;
+        }
+    }),
+    once("teacher-weights", Cost::Precision, |s| {
+        if s.task == Task::Distil {
+            s.teacher.weights = TeacherWeights::Nf4;
+        }
+    }),
     once("reduce-dtype", Cost::Precision, |s| {
         if s.cluster.is_fsdp2() {
             s.cluster.reduce = ReduceDtype::Bf16;
@@ -370,6 +391,17 @@ pub(super) static RULES: &[Rule] = &[
     once("optimizer", Cost::Training, |s| {
         if is_adamw(s.optimizer) && s.method == Method::Full {
             s.optimizer = Optimizer::Lomo;
+        }
+    }),
+    once("vision-tower", Cost::Training, |s| {
+        if s.pictures.count > 0 {
+            s.pictures.tower = VisionTower::Frozen;
+        }
+    }),
+    stepwise("image-height", Cost::Training, |s| {
+        let Pictures { count, height, width, .. } = s.pictures;
+        if count > 0 && height.min(width) >= 2 * SMALLEST {
+            (s.pictures.height, s.pictures.width) = (height / 2, width / 2);
         }
     }),
     once("train-embeddings", Cost::Training, |s| {

@@ -5,7 +5,7 @@ use crate::hardware::cheapest;
 use crate::plan::usual_cards;
 use crate::scenario::{
     Allocator, CacheKind, GpuChoice, Lora, LossKernel, Mask, Method, ModelChoice, Offloading, Optimizer,
-    Precision, Reference, Sharding, Stack,
+    Precision, Reference, Sharding, Stack, TeacherWeights,
 };
 
 fn on(card: &str) -> Scenario {
@@ -521,4 +521,42 @@ fn what_takes_more_is_no_way_out_of_a_close_call() {
     let levers = found(&close);
     assert_eq!(levers.verdict, Verdict::Close);
     assert!(levers.single.iter().all(|lever| lever.needed <= levers.needed));
+}
+
+#[test]
+fn a_teacher_and_pictures_are_made_smaller() {
+    let label = |link: &str, key: &str| {
+        let scenario = of_link(link);
+        let label = Key::find(key).map(|key| key.label_for(&scenario).to_owned());
+        let levers = found(&scenario).single;
+        levers.into_iter().find(|lever| Some(&lever.changes[0].label) == label.as_ref())
+    };
+    let distil = "task=distil&m=Qwen/Qwen3-1.7B&teacher=Qwen/Qwen3-8B&gpu=rtx-4090";
+    let lever = label(distil, "teacher-weights").expect("a smaller teacher");
+    assert_eq!((lever.cost, lever.scenario.teacher.weights), (Cost::Precision, TeacherWeights::Nf4));
+    let sees = "m=Qwen/Qwen2.5-VL-7B-Instruct&method=lora&s=8192&gpu=rtx-4090";
+    let sees = format!("{sees}&images=4&image-height=896&image-width=896");
+    assert!(label(&sees, "vision-tower").is_some_and(|lever| lever.cost == Cost::Training));
+    let lever = label(&sees, "image-height").expect("smaller pictures");
+    let pictures = lever.scenario.pictures;
+    assert!(pictures.height < 896 && pictures.height == pictures.width, "{pictures:?}");
+}
+
+/// Of paged states, which may find no room in the CPU's memory, several were tried, and all but one were not needed.
+#[test]
+fn one_change_is_no_several_together() {
+    for card in ["a100-sxm-40gb", "l40s", "rtx-4090"] {
+        let levers = found(&of_link(&format!("method=full&p=amp-bf16&gpu={card}")));
+        let together = levers.together.as_ref().map(|lever| &lever.scenario);
+        assert!(levers.single.iter().all(|lever| Some(&lever.scenario) != together), "{card}");
+    }
+}
+
+/// Of cards before Ampere several changes stop the run, and others make it go on.
+#[test]
+fn a_search_for_several_changes_ends() {
+    for card in ["t4", "v100-sxm2-16gb"] {
+        let levers = found(&of_link(&format!("p=amp-fp16&s=4096&gpu={card}")));
+        assert!(levers.can_fit() || !levers.single.is_empty(), "{card}");
+    }
 }

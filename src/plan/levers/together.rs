@@ -23,8 +23,8 @@ impl Pull {
 }
 
 /// Changes that together make a scenario fit: always of the cheapest kind that saves anything, and of that the one that saves most, until
-/// it fits: what a dear change uncovers may go for nothing. Then those that turn out not to be needed are taken back, the dearest
-/// first.
+/// it fits: what a dear change uncovers may go for nothing. Nothing leads back to a scenario on the way: of a run that stops, a change
+/// with which it goes on may save nothing. Then those that turn out not to be needed are taken back, the dearest first.
 pub(super) fn together(
     scenario: &Scenario,
     looked: &Looked,
@@ -32,9 +32,10 @@ pub(super) fn together(
     rules: &[&'static Rule],
 ) -> Option<Lever> {
     let mut pulls: Vec<Pull> = Vec::new();
+    let mut seen = vec![scenario.clone()];
     while !fits_with(scenario, &pulls, looked) {
-        let changed = with(scenario, &pulls);
-        pulls.push(cheapest_saving(costs, &changed, rules)?);
+        pulls.push(cheapest_saving(costs, &seen, rules)?);
+        seen.push(with(scenario, &pulls));
     }
     let mut kept: Vec<Option<Pull>> = pulls.into_iter().map(Some).collect();
     let mut dearest: Vec<usize> = (0..kept.len()).collect();
@@ -66,12 +67,14 @@ fn fits_with(scenario: &Scenario, pulls: &[Pull], looked: &Looked) -> bool {
 }
 
 /// The change at one of these costs that is the cheapest, and of those the one that leaves least missing of what the tensors need, if it
-/// is worth a line; one that stops is changed so that it does not before all.
-fn cheapest_saving(costs: &[Cost], scenario: &Scenario, rules: &[&'static Rule]) -> Option<Pull> {
+/// is worth a line; one that stops is changed so that it does not before all. `seen` are the scenarios on the way here, the last of which is
+/// changed.
+fn cheapest_saving(costs: &[Cost], seen: &[Scenario], rules: &[&'static Rule]) -> Option<Pull> {
+    let scenario = seen.last()?;
     let (before, missing) = needed_and_missing(scenario)?;
     let stops = scenario.stops();
     let saving = |rule: &&'static Rule| {
-        let changed = step(rule, scenario)?;
+        let changed = step(rule, scenario).filter(|changed| !seen.contains(changed))?;
         let (_, left) = needed_and_missing(&changed)?;
         let goes_on = stops && !changed.stops();
         let saves = left.saturating_add(i128::from(before.0 / LEAST_SHARE)) < missing;

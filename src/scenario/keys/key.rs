@@ -180,6 +180,10 @@ const PAIRS: (&str, &str) = (
     "Pairs of answers in one forward pass, as per_device_train_batch_size has it: two sequences each. Activations and logits grow with it",
 );
 
+/// What the method is called where nothing is trained, and what it is then.
+const WEIGHTS: (&str, &str) =
+    ("Weights", "Whether the weights are quantised, in 4 or 8 bits: what generates trains none");
+
 /// What the rank is called where an optimizer projects gradients, and what it is then.
 const PROJECTION_RANK: (&str, &str) = (
     "Projection rank",
@@ -199,7 +203,11 @@ impl Key {
 
     /// The scenario's value for people.
     pub fn words(&self, scenario: &Scenario) -> String {
-        (self.value.words)(scenario)
+        match self.field {
+            // what generates has no adapters, but weights that are quantised or not
+            Field::Method => scenario.task.method_label(scenario.method).to_owned(),
+            _ => (self.value.words)(scenario),
+        }
     }
 
     /// What it is called under the scenario's other choices, and what is said of it: OFT has blocks, and no rank, GRPO learns from
@@ -219,6 +227,8 @@ impl Key {
         let is_length = self.field == Field::Sequence && scenario.task.has_answers();
         let named = own.filter(|_| is_rank).or(counted.filter(|_| is_batch));
         let named = named.or(is_length.then_some(PROMPT_AND_ANSWER));
+        let has_weights_alone = self.field == Field::Method && !scenario.task.trains();
+        let named = named.or(has_weights_alone.then_some(WEIGHTS));
         named.unwrap_or((self.label, self.help))
     }
 

@@ -13,7 +13,8 @@ static WEIGHTS: What =
     What::own("vLLM's weights", "vLLM's own copy of the weights, there while it is awake", VLLM);
 static CACHE: What = What::own(
     "vLLM's keys and values",
-    "what vLLM's share of the card leaves to keys and values, there while it is awake",
+    "what vLLM's share of the card leaves beside its weights: keys and values, and as much as its profiling run took, which a step of its own \
+     needs; there while it is awake",
     VLLM,
 );
 

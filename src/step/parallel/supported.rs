@@ -13,6 +13,11 @@ use crate::scenario::{
     ShardedLayers, Sharding, Stack, StepTime, Tuner,
 };
 
+/// That a way to divide a model among GPUs is not followed of a library, which may have it.
+fn not_followed(what: &str, stack: Stack) -> String {
+    format!("{what} alone, not of {}: a limit of Headroom, not of the run", stack.label())
+}
+
 /// An issue where several GPUs do what was not compared.
 pub(in crate::step) fn supported(
     job: &Job,
@@ -40,25 +45,24 @@ pub(in crate::step) fn supported(
         _ => 1,
     };
     if layout.gpus() > planned {
-        let field = match layout {
-            _ if layout.context > 1 => Field::ContextParallel,
-            _ if layout.pipeline > 1 => Field::PipelineParallel,
-            _ => Field::TensorParallel,
-        };
-        let library = member.stack.label();
-        let message = match member.stack {
-            Stack::Transformers | Stack::Torchtitan => {
-                format!("{library} divides layers among GPUs, but neither sequences nor stages")
+        let (field, what) = match layout {
+            _ if layout.context > 1 => {
+                (Field::ContextParallel, "sequences divided among GPUs are followed of Megatron-core")
             }
-            _ => format!("{library} does not divide a model among GPUs"),
+            _ if layout.pipeline > 1 => {
+                (Field::PipelineParallel, "stages of layers on other GPUs each are followed of Megatron-core")
+            }
+            _ => (
+                Field::TensorParallel,
+                "layers divided among GPUs are followed of transformers, torchtitan and Megatron-core",
+            ),
         };
+        let message = not_followed(what, member.stack);
         return Err(Issue::error(field, message).with_fix("choose Megatron-core, or a size of 1"));
     }
     if layout.experts > 1 {
-        let message = format!(
-            "{} does not divide experts among GPUs as they are: each has all, or a shard of each",
-            member.stack.label()
-        );
+        let message =
+            not_followed("whole experts divided among GPUs are followed of Megatron-core", member.stack);
         return Err(
             Issue::error(Field::ExpertParallel, message).with_fix("choose Megatron-core, or a size of 1")
         );

@@ -7,7 +7,7 @@ use plotters::style::text_anchor::{HPos, VPos};
 
 use super::backend::{Marks, SCALE, Svg, text_width};
 use super::pen::{HEIGHT, Pen, TEXT, TICKS, svg};
-use crate::memory::in_order;
+use crate::memory::{Category, Parts, in_order};
 use crate::step::Moment;
 use crate::ui::format::Unit;
 use crate::ui::part::Part;
@@ -51,15 +51,47 @@ pub fn highest(moments: &[Moment]) -> usize {
     best.0
 }
 
+/// What moments are drawn against.
+#[derive(Clone, Copy)]
+pub struct Against<'a> {
+    /// The driver's context.
+    pub context: Bytes,
+    /// How much a program can have of the card.
+    pub capacity: Bytes,
+    /// What that is of.
+    pub place: &'a str,
+    /// What is there at every moment and not drawn.
+    pub stays: Bytes,
+}
+
+impl Against<'_> {
+    /// The same above what stays at all of these moments, the context with it, and the moments without that.
+    pub fn above_what_stays(self, moments: &[Moment]) -> (Self, Vec<Moment>) {
+        let least = |index: usize| moments.iter().map(|moment| moment.parts.0[index]).min().unwrap_or(0);
+        let floor: [u64; Category::COUNT] = std::array::from_fn(least);
+        let stays = Parts(floor).total() + self.context;
+        let above = |moment: &Moment| {
+            let mut above = *moment;
+            above.parts.0.iter_mut().zip(floor).for_each(|(bytes, floor)| *bytes -= floor);
+            above.reserved = (moment.reserved + self.context).saturating_sub(stays);
+            above
+        };
+        let capacity = self.capacity.saturating_sub(stays);
+        let against = Against { context: Bytes::ZERO, capacity, stays, ..self };
+        (against, moments.iter().map(above).collect())
+    }
+}
+
 /// Draws the moments of a step against the capacity of its card as an `<svg>` of that width. `measured` is a line over them:
-/// where among the moments, and how much was allocated there. `place` says what the capacity is of.
+/// where among the moments, and how much was allocated there.
 pub fn draw(
     moments: &[Moment],
     measured: &[(f64, Bytes)],
-    (context, capacity, place): (Bytes, Bytes, &str),
+    Against { context, capacity, place, stays }: Against<'_>,
     unit: Unit,
     width: u32,
 ) -> String {
+    let amount = |bytes: Bytes| unit.amount(bytes + stays);
     let marks = Marks::default();
     let mut body = String::new();
     let root = Svg::new(&mut body, &marks, (width, HEIGHT)).into_drawing_area();
@@ -92,15 +124,15 @@ pub fn draw(
         }
         pen.phases(moments, context);
         if !moments.is_empty() {
-            taken.push(pen.peak(peak, moments.len(), highest, format!("peak {}", unit.amount(highest))));
+            taken.push(pen.peak(peak, moments.len(), highest, format!("peak {}", amount(highest))));
         }
         let (height, side, text) = if shows_capacity {
             let y = capacity.0 as f64;
             pen.line("capacity", [(0., y), (moments.len() as f64, y)]);
             let (_, height) = pen.area.map_coordinate(&(0., y));
-            (height - 4 * SCALE, VPos::Bottom, format!("{} {place}", unit.amount(capacity)))
+            (height - 4 * SCALE, VPos::Bottom, format!("{} {place}", amount(capacity)))
         } else {
-            (4 * SCALE, VPos::Top, format!("↑ the card ends at {}", unit.amount(capacity)))
+            (4 * SCALE, VPos::Top, format!("↑ the card ends at {}", amount(capacity)))
         };
         if shows_capacity || !moments.is_empty() {
             // at the end, or where the peak's name stands there at the beginning
@@ -117,8 +149,7 @@ pub fn draw(
         }
     }
     drop(root);
-    let name =
-        format!("Memory from the beginning of a step to its end; it peaks at {}", unit.amount(highest));
+    let name = format!("Memory from the beginning of a step to its end; it peaks at {}", amount(highest));
     svg(&body, &name, width)
 }
 
@@ -273,6 +304,9 @@ impl Pen<'_, '_> {
             let (to, _) = self.area.map_coordinate(&(last as f64, 0.));
             if f64::from((to - from) / SCALE) > text_width(name, TEXT) {
                 self.named("tick", name, ((from + to) / 2, floor + 6 * SCALE), (HPos::Center, VPos::Top));
+            } else if first == 0 {
+                // few moments, of which the first may be the highest
+                self.named("tick", name, (from, floor + 6 * SCALE), (HPos::Left, VPos::Top));
             } else if last + 1 == moments.len() {
                 self.named("tick", name, (to, floor + 6 * SCALE), (HPos::Right, VPos::Top));
             }
@@ -286,13 +320,40 @@ mod tests {
     use crate::scenario::Scenario;
     use crate::ui::detail::Detail;
 
+    fn against(context: Bytes, capacity: Bytes) -> Against<'static> {
+        Against { context, capacity, place: "on the card", stays: Bytes::ZERO }
+    }
+
+    #[test]
+    fn what_stays_is_left_out_and_told() {
+        let moments = Detail::of(&Scenario::default()).expect("an answer").moments;
+        let whole = against(Bytes::mib(500), Bytes::gib(14.));
+        let (above, changing) = whole.above_what_stays(&moments);
+        assert!(above.stays > Bytes::gib(1.), "{:?}", above.stays);
+        for (moment, change) in moments.iter().zip(&changing) {
+            assert_eq!(moment.parts.total() + whole.context, change.parts.total() + above.stays);
+            assert_eq!(moment.reserved + whole.context, change.reserved + above.stays);
+        }
+        // some moment has none of what comes and goes of each kind
+        assert_eq!(
+            (0..Category::COUNT).map(|index| changing.iter().map(|moment| moment.parts.0[index]).min()).max(),
+            Some(Some(0))
+        );
+        let peak = |against, moments: &[Moment]| {
+            let svg = draw(moments, &[], against, Unit::Binary, 800);
+            let at = svg.find(">peak ").expect("a peak");
+            svg[at..].split('<').next().map(str::to_owned)
+        };
+        assert_eq!(peak(above, &changing), peak(whole, &moments));
+    }
+
     #[test]
     fn the_phases_of_a_step_follow_each_other() {
         let detail = Detail::of(&Scenario::default()).expect("an answer");
         let svg = draw(
             &detail.moments,
             &[(0., Bytes::gib(1.)), (9.5, Bytes::gib(2.))],
-            (Bytes::mib(500), Bytes::gib(14.), "on the card"),
+            against(Bytes::mib(500), Bytes::gib(14.)),
             Unit::Binary,
             800,
         );
@@ -314,13 +375,7 @@ mod tests {
     fn extremes_are_drawn() {
         for width in [0, 1, 60, 4000] {
             for capacity in [Bytes(0), Bytes(u64::MAX)] {
-                let svg = draw(
-                    &[],
-                    &[(0., capacity)],
-                    (Bytes::ZERO, capacity, "on the card"),
-                    Unit::Decimal,
-                    width,
-                );
+                let svg = draw(&[], &[(0., capacity)], against(Bytes::ZERO, capacity), Unit::Decimal, width);
                 assert!(svg.ends_with("</svg>") && !svg.contains("NaN"), "{svg}");
             }
         }
@@ -343,9 +398,7 @@ mod tests {
         let detail = Detail::of(&Scenario::default()).expect("an answer");
         let peak = detail.memory.steady.highest().1.bytes;
         assert_eq!(detail.moments[highest(&detail.moments)].parts.total(), peak);
-        let of = |gib| {
-            draw(&detail.moments, &[], (Bytes::ZERO, Bytes::gib(gib), "on the card"), Unit::Binary, 800)
-        };
+        let of = |gib| draw(&detail.moments, &[], against(Bytes::ZERO, Bytes::gib(gib)), Unit::Binary, 800);
         let far = of(80.);
         assert!(far.contains("class=\"peak\"") && far.contains(">peak 1"), "{far}");
         assert!(far.contains("the card ends at 80.0 GiB") && !far.contains("class=\"capacity\""));
@@ -353,7 +406,7 @@ mod tests {
         // each line says what it is, at a phone's width too
         for width in [250, 330, 800] {
             for (gib, words) in [(80., ">PyTorch reserves<"), (12., ">PyTorch would reserve<")] {
-                let capacity = (Bytes::ZERO, Bytes::gib(gib), "on the card");
+                let capacity = against(Bytes::ZERO, Bytes::gib(gib));
                 let svg = draw(&detail.moments, &[], capacity, Unit::Binary, width);
                 assert!(svg.contains(words), "{gib} GiB, {width} wide: {svg}");
             }

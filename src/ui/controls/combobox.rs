@@ -6,7 +6,7 @@ use leptos::prelude::*;
 
 use super::messages::Messages;
 use super::name::Name;
-use crate::issue::{Field, Issue};
+use crate::issue::{Field, Issue, Severity};
 use crate::ui::browser;
 
 /// One thing that can be picked.
@@ -234,6 +234,7 @@ pub fn Combobox(
                     aria-controls=format!("{id}-list")
                     aria-activedescendant=Signal::derive(active)
                     aria-describedby=messages_id.clone()
+                    aria-invalid=Signal::derive(move || said.get().iter().any(|issue| issue.severity == Severity::Error).to_string())
                     value=untrack(shown)
                     prop:value=Signal::derive(shown)
                     on:focus=move |_: FocusEvent| list.select_text()

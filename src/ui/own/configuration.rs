@@ -158,7 +158,7 @@ fn said(understood: &Understood) -> impl IntoView + use<> {
     });
     view! {
         <h3>{capitalised(format.label())}</h3>
-        {list("Not understood", not.collect())}
+        {list("Not applied", not.collect())}
         {list("Applied", applied.collect())}
         {list("Assumed, as nothing is said", by_default.collect())}
         {list("Kept from before, as nothing is said", kept.collect())}

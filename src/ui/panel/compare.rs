@@ -23,7 +23,7 @@ use crate::ui::state::{Measured, Slot, State, letter};
 use crate::ui::summary;
 use crate::ui::verdict::margin;
 use crate::ui::view::View;
-use crate::units::{Bytes, shortest};
+use crate::units::{Between, Bytes, shortest};
 
 /// The scenarios on the page and what can be done with them.
 #[component]
@@ -234,9 +234,16 @@ fn outcomes(state: State) -> Vec<Row> {
         pace.map_or_else(|| Cell::of("–"), |pace| Cell { small: pace.note, ..Cell::of(pace.amount) })
     };
     vec![
-        amounts("Needs", |detail| Some(Reached { bytes: detail.memory.needed(), fails: false })),
+        amounts("Needs", |detail| {
+            let bytes = detail.memory.needed();
+            Some(Reached { bytes, most: bytes, fails: false })
+        }),
         amounts("PyTorch reserves", |detail| reached(detail, |on_card| on_card.reserved)),
-        amounts("nvidia-smi shows", |detail| reached(detail, |on_card| on_card.shown)),
+        amounts("nvidia-smi shows", |detail| {
+            let reached = reached(detail, |on_card| on_card.shown)?;
+            // a run that failed before NCCL was seen says nothing of it
+            Some(if reached.fails { reached } else { reached.with(detail.scenario.nccl()) })
+        }),
         Row {
             class: "outcome",
             head: Cell::of("On its card"),
@@ -289,29 +296,42 @@ fn missed_by(run: &Run) -> Cell {
     )
 }
 
-/// An amount, and whether the run gets no further than that.
+/// An amount, or the range that it is in, and whether the run gets no further than that.
 #[derive(Clone, Copy)]
 struct Reached {
     bytes: Bytes,
+    most: Bytes,
     fails: bool,
+}
+
+impl Reached {
+    /// The same with what else lies on the card.
+    fn with(self, others: Between) -> Reached {
+        Reached { bytes: self.bytes + others.least, most: self.most + others.most, ..self }
+    }
+
+    fn in_words(self, unit: Unit) -> String {
+        unit.between(Between { least: self.bytes, most: self.most })
+    }
 }
 
 /// What a run comes to on its card.
 fn reached(detail: &Detail, pick: fn(&OnCard) -> Bytes) -> Option<Reached> {
     let on_card = detail.on_card.as_ref().ok()?;
-    Some(Reached { bytes: pick(on_card), fails: matches!(on_card.outcome, Outcome::Fails(_)) })
+    let bytes = pick(on_card);
+    Some(Reached { bytes, most: bytes, fails: matches!(on_card.outcome, Outcome::Fails(_)) })
 }
 
 /// An amount with its difference to the first, but where one of the two is what a run had when it failed.
 fn outcome(reached: Reached, first: Option<Reached>, unit: Unit) -> Cell {
-    let Reached { bytes, fails } = reached;
-    if fails {
+    let bytes = reached.bytes;
+    if reached.fails {
         return Cell { small: "until it fails".to_owned(), ..Cell::of(unit.amount(bytes)) };
     }
     let first = first.filter(|first| first.bytes != bytes && !first.fails);
     let small = first.map(|first| unit.difference(first.bytes, bytes)).unwrap_or_default();
     let class = if small.starts_with('+') { "more" } else { "less" };
-    Cell { small, class, ..Cell::of(unit.amount(bytes)) }
+    Cell { small, class, ..Cell::of(reached.in_words(unit)) }
 }
 
 #[cfg(test)]
@@ -320,12 +340,18 @@ mod tests {
 
     #[test]
     fn what_a_run_had_when_it_failed_is_compared_with_nothing() {
-        let [whole, failed, other] = [(4, false), (2, true), (3, false)]
-            .map(|(gib, fails)| Reached { bytes: Bytes(gib << 30), fails });
+        let [whole, failed, other] = [(4, false), (2, true), (3, false)].map(|(gib, fails)| Reached {
+            bytes: Bytes(gib << 30),
+            most: Bytes(gib << 30),
+            fails,
+        });
         let small = |one, first| outcome(one, Some(first), Unit::Binary).small;
         assert_eq!(small(failed, whole), "until it fails");
         assert_eq!(small(whole, failed), "");
         assert_eq!(small(other, whole), "−1.00 GiB");
+        // beside other GPUs it is a range, as in the answer above
+        let nccl = Between { least: Bytes::gib(0.5), most: Bytes::gib(1.5) };
+        assert_eq!(outcome(other.with(nccl), Some(whole.with(nccl)), Unit::Binary).text, "3.50 to 4.50 GiB");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::hardware::{Gpu, Vendor};
 use crate::model::catalogue;
 use crate::plan::{self, FitCell, FitRow, Measure, largest_that_fit};
 use crate::scenario::{Method, ModelChoice, Scenario, Stack};
-use crate::ui::asked::Listed;
+use crate::ui::asked::{Listed, MOST_MODELS};
 use crate::ui::behind::Behind;
 use crate::ui::controls::{Cell, Row, Select, Slider, Table, TextBox};
 use crate::ui::desk::Place;
@@ -104,6 +104,11 @@ pub fn Models() -> impl IntoView {
             }),
         }
     };
+    let left_out = move || {
+        asked.more_models().map(|meant| {
+            format!("The {MOST_MODELS} nearest of {meant} models with such a name: more words, such as “qwen3 8b” or “qwen <10b”, list others.")
+        })
+    };
     let columns = Signal::derive(move || {
         let task = state.current().scenario.with(|scenario| scenario.task);
         let methods = asked.measure.get().methods(task).map(|method| task.method_label(method));
@@ -127,6 +132,9 @@ pub fn Models() -> impl IntoView {
                 listing=asked.listing(Listed::Models)
             />
         </div>
+        <p class="remark" hidden=Signal::derive(move || asked.more_models().is_none())>
+            {left_out}
+        </p>
         <p class="remark">{move || conditions(&base(), asked.measure.get())}</p>
         <p class="remark" hidden=Signal::derive(move || !listed().iter().any(is_larger_in_4_bits))>
             "QLoRA needs more than LoRA where most of the weights are experts: transformers keeps those of a layer as one parameter, \

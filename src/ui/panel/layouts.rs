@@ -60,7 +60,8 @@ pub fn Layouts() -> impl IntoView {
         }
     };
     view! {
-        <div class="units" role="group" aria-label="Number of GPUs">
+        <p class="remark" id="layout-gpus">"Number of GPUs"</p>
+        <div class="units" role="group" aria-labelledby="layout-gpus">
             {layout_gpus().map(number).collect::<Vec<_>>()}
         </div>
         <p class="remark">{told}</p>

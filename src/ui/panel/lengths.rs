@@ -129,6 +129,7 @@ fn in_words(
     let (mean, _) = texts.spread();
     let cut = match found.cut {
         0 => String::new(),
+        1 => format!("; one is cut to {} tokens", grouped(scenario.sequence)),
         cut => format!("; {} are cut to {} tokens", grouped(cut), grouped(scenario.sequence)),
     };
     let first = format!(

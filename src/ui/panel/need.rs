@@ -138,7 +138,8 @@ fn of_machine(card: &str, offer: Offer) -> Row {
         Cell::amount(format!("${:.2}", offer.per_hour()), offer.per_hour()),
         Cell { href: rent.price_source().unwrap_or_default(), ..Cell::of(&rent.dated) },
     ];
-    Row { head: Cell::of(offer.name()), cells, ..Row::default() }
+    let head = Cell { small: offer.ram_in_words().unwrap_or_default(), ..Cell::of(offer.name()) };
+    Row { head, cells, ..Row::default() }
 }
 
 /// The smallest card that the scenario's own method fits, or the fewest that hold it together, and what costs least to rent, one card or
@@ -259,6 +260,7 @@ fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
 pub fn open(state: State, scenario: &Scenario, told: &str) {
     state.open(scenario.clone(), told);
     browser::scroll_to_top();
+    request_animation_frame(|| browser::focus("answer"));
 }
 
 #[cfg(test)]

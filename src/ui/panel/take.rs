@@ -27,7 +27,7 @@ pub fn Take(
         let address = address.clone();
         move || {
             address.flush();
-            copy(state, &browser::address(), "Link copied: it opens exactly what you see");
+            copy(state, &browser::address(), "Link copied: it opens these configurations in this view");
         }
     };
     let copied = link.clone();

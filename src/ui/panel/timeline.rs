@@ -15,7 +15,7 @@ use crate::step::Moment;
 use crate::ui::behind::Behind;
 use crate::ui::browser::Later;
 use crate::ui::chart::pen::HEIGHT;
-use crate::ui::chart::timeline;
+use crate::ui::chart::timeline::{self, Against};
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
 use crate::ui::detail::{Detail, Glance};
@@ -50,6 +50,8 @@ struct Shown {
     hovered: RwSignal<Option<usize>>,
     /// What was clicked, or reached with the keyboard.
     pinned: RwSignal<Option<usize>>,
+    /// Whether what is there at every drawn moment is left out.
+    changing: RwSignal<bool>,
 }
 
 impl Shown {
@@ -61,6 +63,7 @@ impl Shown {
             drawn_first: RwSignal::new(false),
             hovered: RwSignal::new(None),
             pinned: RwSignal::new(None),
+            changing: RwSignal::new(false),
         }
     }
 
@@ -176,12 +179,18 @@ pub fn Timeline() -> impl IntoView {
         state.current().answer(|scenario, memory, gpu| {
             let place = if scenario.card().is_ok_and(|card| card.memory > gpu.memory) { LEFT } else { WHOLE };
             let moments = shown.moments.get();
+            let against =
+                Against { context: memory.context, capacity: gpu.memory, place, stays: Bytes::ZERO };
+            if shown.changing.get() {
+                let (above, changing) = against.above_what_stays(&moments);
+                return timeline::draw(&changing, &[], above, unit, width.get());
+            }
             // a snapshot lies over the whole of a later step
             let whole = !shown.drawn_first.get() && shown.zooms.with(Vec::is_empty);
             beside.with(|beside| {
                 let line = beside.as_ref().and_then(|beside| beside.as_ref().ok()).filter(|_| whole);
                 let line = line.map_or(&[][..], |beside| &beside.line);
-                timeline::draw(&moments, line, (memory.context, gpu.memory, place), unit, width.get())
+                timeline::draw(&moments, line, against, unit, width.get())
             })
         })
     };
@@ -236,6 +245,13 @@ pub fn Timeline() -> impl IntoView {
             </button>
         }
     };
+    let stays = move || {
+        let context =
+            detail.with(|detail| detail.as_ref().map_or(Bytes::ZERO, |detail| detail.memory.context));
+        let against = Against { context, capacity: Bytes::ZERO, place: WHOLE, stays: Bytes::ZERO };
+        let (above, _) = shown.moments.with(|moments| against.above_what_stays(moments));
+        format!("Drawn above the {} that are there all the while.", state.unit().amount(above.stays))
+    };
     let is_whole = Signal::derive(move || shown.zooms.with(Vec::is_empty));
     view! {
         <section class="panel" hidden=unknown>
@@ -258,6 +274,15 @@ pub fn Timeline() -> impl IntoView {
                         on:click=move |_| shown.zooms.update(Vec::clear)
                     >
                         "Whole step"
+                    </button>
+                </div>
+                <div class="units" role="group" aria-label="What is drawn">
+                    <button
+                        type="button"
+                        aria-pressed=Signal::derive(move || shown.changing.get().to_string())
+                        on:click=move |_| shown.changing.update(|changing| *changing = !*changing)
+                    >
+                        "Only what changes"
                     </button>
                 </div>
             </div>
@@ -289,9 +314,12 @@ pub fn Timeline() -> impl IntoView {
                     </svg>
                 </div>
             </figure>
+            <p class="remark" hidden=move || !shown.changing.get()>
+                {stays}
+            </p>
             <Readout detail=detail told=told glance=glance />
             <Overlay detail=detail beside=beside />
-            <Twin detail=detail moments=shown.moments />
+            <Twin detail=detail shown=shown />
             <p class="remark">
                 {move || {
                     if shown.first.get() {
@@ -372,7 +400,7 @@ fn Twin(
     /// The step.
     detail: Signal<Option<Arc<Detail>>>,
     /// What is drawn of it.
-    moments: RwSignal<Arc<Vec<Moment>>>,
+    shown: Shown,
 ) -> impl IntoView {
     let state = State::of_page();
     let open = RwSignal::new(false);
@@ -394,7 +422,8 @@ fn Twin(
                 ..Row::default()
             }
         };
-        moments.with(|moments| stations(moments).into_iter().map(row).collect::<Vec<_>>())
+        let is_whole = shown.zooms.with(Vec::is_empty);
+        shown.moments.with(|moments| stations(moments, is_whole).into_iter().map(row).collect::<Vec<_>>())
     });
     let names = || {
         Signal::stored(columns(["Moment", "Memory, driver included", "Reserved, driver included", "Parts"]))
@@ -407,12 +436,19 @@ fn Twin(
     }
 }
 
-/// The moments that a table lists: the first, the highest and the last of every phase.
-fn stations(moments: &[Moment]) -> Vec<(String, Moment)> {
+/// The moments that a table lists: the first, the highest and the last of every phase, of a stretch of the step those within it.
+fn stations(moments: &[Moment], is_whole: bool) -> Vec<(String, Moment)> {
+    let is_end = |moment: Option<Moment>, end: Option<&Moment>| {
+        !is_whole && moment.map(|moment| moment.at) == end.map(|moment| moment.at)
+    };
     let of_phase = |phase: Phase| {
         let own: Vec<_> = moments.iter().copied().filter(|moment| moment.phase == phase).collect();
         let highest = own.get(timeline::highest(&own)).copied();
-        let ends = [("begins", own.first().copied()), ("is highest", highest), ("ends", own.last().copied())];
+        let (first, last) = (own.first().copied(), own.last().copied());
+        let begins = if is_end(first, moments.first()) { "where the stretch begins" } else { "begins" };
+        let ends = if is_end(last, moments.last()) { "where the stretch ends" } else { "ends" };
+        let tops = if is_whole { "is highest" } else { "is highest in it" };
+        let ends = [(begins, first), (tops, highest), (ends, last)];
         let name = phase.label();
         ends.into_iter().filter_map(move |(when, moment)| Some((format!("The {name} {when}"), moment?)))
     };
@@ -427,7 +463,11 @@ mod tests {
     #[test]
     fn the_table_says_what_the_chart_shows() {
         let detail = Detail::of(&Scenario::default()).expect("an answer");
-        let stations = stations(&detail.moments);
+        let part = stations(&detail.moments[5..20], false);
+        let names: Vec<&str> = part.iter().map(|(name, _)| name.as_str()).collect();
+        let within = ["where the stretch begins", "is highest in it", "where the stretch ends"];
+        assert_eq!(names, within.map(|end| format!("The forward pass {end}")));
+        let stations = stations(&detail.moments, true);
         assert_eq!(stations.len(), 9);
         let highest = stations.iter().map(|(_, moment)| moment.parts.total()).max();
         assert_eq!(highest, Some(detail.memory.steady.highest().1.bytes));

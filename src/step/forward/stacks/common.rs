@@ -17,6 +17,7 @@ pub(super) fn not_compared(
     let usual = if usual.is_empty() { &others } else { &usual };
     let more = match names.len() - usual.len() {
         0 => String::new(),
+        1 => " or one other".to_owned(),
         more => format!(" or one of {more} others"),
     };
     let families = format!("a model of another family: {}{more}", usual.join(", "));

@@ -174,7 +174,7 @@ fn outside_of_layers(architecture: &Architecture, rank: Rank<'_>) -> Result<(), 
         return rank.refuse("parts beside its layers");
     }
     if !gpt && !matches!(&architecture.final_norm, Some(norm) if norm.kind == NormKind::Rms) {
-        return rank.refuse("norms that are no RMSNorm");
+        return rank.refuse("norms that are not llama's RMSNorm");
     }
     Ok(())
 }
@@ -207,7 +207,7 @@ fn routed(architecture: &Architecture, rank: Rank<'_>) -> Result<Router, Issue> 
 /// Gives a norm Megatron's name.
 pub(super) fn named(norm: &mut Norm, name: &'static str, rank: Rank<'_>) -> Result<(), Issue> {
     if norm.kind != NormKind::Rms {
-        return rank.refuse("norms that are no RMSNorm");
+        return rank.refuse("norms that are not llama's RMSNorm");
     }
     norm.name = name;
     Ok(())
