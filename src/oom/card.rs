@@ -1,7 +1,7 @@
 //! The card that a message is of.
 
 use super::message::Message;
-use crate::hardware::{Class, Gpu, Vendor, gpus};
+use crate::hardware::{Basis, Class, Gpu, Vendor, gpus};
 use crate::scenario::{GpuChoice, Scenario};
 use crate::units::Bytes;
 
@@ -88,7 +88,8 @@ fn named_in(text: &str, may_be: impl Fn(&Gpu) -> bool) -> Option<&'static Gpu> {
 }
 
 /// The card of the catalogue that has as much as a message says: of NVIDIA's the first where all that have are of one compute capability, of
-/// those that people train on (Volta and newer), if there are some; of others' the nearest, as only their tensors are followed.
+/// those that people train on (Volta and newer) and whose memory a program or its driver told, if there are some; of others' the nearest, as only
+/// their tensors are followed.
 fn nearest(capacity: Bytes, vendor: Vendor) -> Option<&'static Gpu> {
     let off = |gpu: &Gpu| gpu.memory.0.abs_diff(capacity.0);
     let within = |part: f64| {
@@ -100,8 +101,8 @@ fn nearest(capacity: Bytes, vendor: Vendor) -> Option<&'static Gpu> {
     let is_old = |gpu: &&Gpu| gpu.capability.is_some_and(|capability| capability.major < 7);
     let found = [NEAREST_CARD, NEAR_CARD].into_iter().find_map(|part| {
         let (old, new): (Vec<_>, Vec<_>) = within(part).partition(is_old);
-        let near = if new.is_empty() { old } else { new };
-        (!near.is_empty()).then_some(near)
+        let (told, sold): (Vec<_>, Vec<_>) = new.into_iter().partition(|gpu| gpu.basis != Basis::Marketed);
+        [told, sold, old].into_iter().find(|near| !near.is_empty())
     })?;
     let first = found.first().copied()?;
     found.iter().all(|gpu| gpu.capability == first.capability).then_some(first)
