@@ -10,7 +10,7 @@ bfloat16 (utils/config `resolve_dtype`), `optim="adamw_torch_fused"`, `average_t
 With wrapped_by "accelerate" accelerate's own function stays in its place, and what is asked for is what somebody's script or LLaMA-Factory's asks for.
 
 Keys of a case are trl_steps.py's, and: wrapped_by "axolotl" | "accelerate"; weights "bf16"; cpu_offload "all" (fsdp_config.offload_params; what is pinned is the CPU's affair, so nothing is);
-reshard_after_forward (fsdp_config's own); replicas (`ParallelismConfig(dp_replicate_size, dp_shard_size)`, which accelerate makes a mesh of two dimensions of); efficient_loading (cpu_ram_efficient_loading, true by default: without it axolotl has the whole model on the GPU before it is sharded, and accelerate moves one unit after the other);
+reshard_after_forward (fsdp_config's own); replicas (`ParallelismConfig(dp_replicate_size, dp_shard_size)`, which accelerate makes a mesh of two dimensions of); cp (`cp_size` of the same: among how many GPUs each sequence is divided; seq is the whole one's length) and rank (0), which of the group it is; efficient_loading (cpu_ram_efficient_loading, true by default: without it axolotl has the whole model on the GPU before it is sharded, and accelerate moves one unit after the other);
 fused_adapters true: its functions over projections and their adapters (fused_adapter_switches.py);
 liger, loss: as fused_losses.py has them;
 float8 "tensorwise", with float8_gather: its `fp8: true` and `fp8_enable_fsdp_float8_all_gather` (torchao's folder is on PYTHONPATH);

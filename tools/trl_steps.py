@@ -23,6 +23,8 @@ Keys of a case are the harness's; of trl there are
   offload         "trl": `activation_offloading=True`
   cpu_offload     of FSDP2: "all" (fsdp_config.offload_params, of which accelerate reads the variable)
   replicas        of FSDP2: how many groups of GPUs have the model, each in shards (`ParallelismConfig(dp_replicate_size, dp_shard_size)`)
+  cp, cp_comm_type  of FSDP2: among how many GPUs each sequence is divided, and how these give each other keys and values ("allgather", "alltoall")
+  rank            which of the group the process is, 0
   labels          so many tokens of each text have a label, the last ones; null: all of them, as without a prompt
 """
 import json
@@ -225,12 +227,12 @@ def rows_of(case, count):
 
 
 def join(case):
-    """Becomes the first rank of a group whose collectives return at once."""
-    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(case["world"]), LOCAL_WORLD_SIZE=str(case["world"]), MASTER_ADDR="localhost",
+    """Becomes the first rank, or another, of a group whose collectives return at once."""
+    os.environ.update(RANK=str(case.get("rank") or 0), LOCAL_RANK="0", WORLD_SIZE=str(case["world"]), LOCAL_WORLD_SIZE=str(case["world"]), MASTER_ADDR="localhost",
                       MASTER_PORT="29511", DS_ACCELERATOR="cuda", CUDA_HOME="/nonexistent")
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
-    dist.init_process_group("fake", rank=0, world_size=case["world"], store=FakeStore())
+    dist.init_process_group("fake", rank=case.get("rank") or 0, world_size=case["world"], store=FakeStore())
     dist.all_gather_object = lambda found, own, group=None: found.__setitem__(slice(None), [own] * len(found))
     # this group copies what it gathers into views of the result: autograd minds, and so do other shapes. NCCL does neither
     gather = dist.all_gather_into_tensor
@@ -296,11 +298,15 @@ def on_many_gpus(case, folder):
 
 def in_replicas(case):
     """What the trainer's configuration says of groups of GPUs that each have the model in shards."""
-    replicas = case.get("replicas") or 1
-    if replicas == 1:
+    replicas, parts = case.get("replicas") or 1, case.get("cp") or 1
+    if replicas == 1 and parts == 1:
         return {}
     from accelerate import ParallelismConfig
-    return {"parallelism_config": ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=case["world"] // replicas)}
+    own = {}
+    if parts > 1:
+        from accelerate.utils import TorchContextParallelConfig
+        own = {"cp_size": parts, "cp_handler": TorchContextParallelConfig(cp_comm_strategy=case.get("cp_comm_type") or "allgather")}
+    return {"parallelism_config": ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=case["world"] // replicas // parts, **own)}
 
 
 def offload():

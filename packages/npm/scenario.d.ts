@@ -168,7 +168,7 @@ export interface Scenario {
   "transformer-impl"?: "local" | "transformer-engine";
   /** Whether the GPUs that share Megatron's layers also share, by tokens, what lies between the products (sequence_parallel) */
   "sequence-parallel"?: boolean;
-  /** Among how many GPUs Megatron divides each sequence (context_parallel_size) */
+  /** Among how many GPUs each sequence is divided (Megatron's context_parallel_size; cp_size of accelerate's ParallelismConfig) */
   "cp"?: number;
   /** How GPUs that share a sequence give each other keys and values (--cp-comm-type) */
   "cp-comm-type"?: "a2a" | "p2p";

@@ -5,7 +5,7 @@ use super::reader::{Reader, Said, among};
 use super::shipped;
 use super::trainer::number_of_gpus;
 use super::visible::{self, DEEPSPEEDS, VISIBLE};
-use crate::scenario::{Float8, Float8Layers, Method, Precision, Stack, WrappedBy};
+use crate::scenario::{Float8, Float8Layers, Mask, Method, Precision, Stack, WrappedBy};
 
 const IDLE: &[&str] = &[
     "compute_environment",
@@ -155,18 +155,17 @@ fn mesh(reader: &mut Reader, are_counted: bool) {
         let prefixed = format!("parallelism_config_{size}");
         [format!("parallelism_config.{prefixed}"), prefixed, format!("ParallelismConfig.{size}")]
     };
-    let why = "each GPU has its part of every sequence, which is followed of Megatron-core alone";
-    for size in ["cp_size", "sp_size"] {
-        let names = names(size);
-        shared_sequences(reader, &names.each_ref().map(String::as_str), why);
-    }
+    let why = "each GPU has its part of every sequence by DeepSpeed's Ulysses, which is not followed";
+    shared_sequences(reader, &names("sp_size").each_ref().map(String::as_str), why);
+    let rings = take_ring(reader, &names("cp_size"), &names("cp_comm_strategy"));
     let mut take = |size: &str| reader.take(&names(size).each_ref().map(String::as_str));
     let (copies, shards) = (take("dp_replicate_size"), take("dp_shard_size"));
     let number = |said: &Option<Said>| said.as_ref().and_then(Said::number).map_or(1, |number| number as u64);
-    if let (false, Some(shards)) = (are_counted, &shards) {
-        let parts = reader.scenario.cluster.layout.tensor.max(1);
-        let gpus = number(&copies).saturating_mul(number(&Some(shards.clone()))).saturating_mul(parts);
-        let said: Vec<&str> = copies.iter().chain([shards]).map(|said| said.said.as_str()).collect();
+    if !are_counted && (shards.is_some() || rings.is_some()) {
+        let parts = reader.scenario.cluster.layout.tensor.max(1).saturating_mul(number(&rings));
+        let gpus = number(&copies).saturating_mul(number(&shards)).saturating_mul(parts);
+        let said: Vec<&str> =
+            [&copies, &shards, &rings].into_iter().flatten().map(|said| said.said.as_str()).collect();
         reader.set("gpus", &gpus.to_string(), &said.join(", "));
     }
     match copies {
@@ -177,10 +176,32 @@ fn mesh(reader: &mut Reader, are_counted: bool) {
     }
     reader.idle.extend(shards.map(|shards| shards.said));
     // how those that share a sequence talk
-    for rest in ["cp_comm_strategy", "sp_backend", "sp_seq_length_is_variable"] {
+    for rest in ["cp_backend", "sp_backend", "sp_seq_length_is_variable"] {
         let said = reader.take_each(&names(rest).each_ref().map(String::as_str));
         reader.idle.extend(said.into_iter().map(|said| said.said));
     }
+}
+
+/// Among how many GPUs PyTorch's ring divides each sequence, where there are several; how they talk is told beside it.
+fn take_ring(reader: &mut Reader, sizes: &[String; 3], talks: &[String; 3]) -> Option<Said> {
+    let [sizes, talks] = [sizes, talks].map(|names| names.each_ref().map(String::as_str));
+    let (said, talk) = (reader.take(&sizes), reader.take(&talks));
+    let Some(said) = said.filter(|said| said.number().is_none_or(|size| size > 1.0)) else {
+        reader.idle.extend(talk.map(|talk| talk.said));
+        return None;
+    };
+    reader.set("cp", &said.text(), &said.said);
+    match talk {
+        Some(talk) if talk.text() == "alltoall" => {
+            let why = "keys and values are gathered of all GPUs at once here (allgather, the default): passing them on needs less";
+            reader.leave(&talk.said, why);
+        }
+        talk => reader.idle.extend(talk.map(|talk| talk.said)),
+    }
+    if reader.scenario.software().runs_loop() && reader.scenario.mask == Mask::None {
+        reader.assume("mask", "ones", "texts of one length, beside which collators give a mask of ones");
+    }
+    Some(said)
 }
 
 /// GPUs that share sequences, as these settings say: a run that has no answer where there are several.

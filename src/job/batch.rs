@@ -52,8 +52,10 @@ impl Batch {
     /// What a GPU of those that share each sequence has of it.
     pub(crate) fn in_contexts(self, cluster: Cluster, trainer: Trainer) -> Batch {
         match trainer {
-            Trainer::Megatron => Batch { length: self.length / cluster.layout.context.max(1), ..self },
-            Trainer::Loop | Trainer::Trl | Trainer::Torchtune | Trainer::Torchtitan => self,
+            Trainer::Megatron | Trainer::Loop => {
+                Batch { length: self.length / cluster.layout.context.max(1), ..self }
+            }
+            Trainer::Trl | Trainer::Torchtune | Trainer::Torchtitan => self,
         }
     }
 }

@@ -46,7 +46,8 @@ pub(super) fn exchange(sent: Sent, scenario: &Scenario, gpu: &Gpu) -> Result<Exc
     let shards = cluster.gpus / cluster.replicas.max(1) / parts;
     let all = seconds(sent.data, wires.around(shards, parts))
         + seconds(sent.replicas, wires.around(cluster.replicas, shards));
-    let within = seconds(sent.tensor, wires.around(parts, 1));
+    // so are those that share a sequence, which are among those that have the shards
+    let within = seconds(sent.tensor, wires.around(parts.max(scenario.contexts()), 1));
     Ok(if is_hidden(cluster) {
         Exchange { beside: all, apart: within }
     } else {

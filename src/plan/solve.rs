@@ -70,6 +70,8 @@ pub(super) fn parts_of_sequence(scenario: &Scenario) -> u64 {
         Trainer::Megatron => layout.sequence_parts().max(1),
         // between the modules of a layer each of the GPUs that share it has a part
         Trainer::Torchtitan => layout.tensor.max(1),
+        // each has a piece of either end
+        Trainer::Loop if scenario.contexts() > 1 => layout.sequence_parts(),
         Trainer::Loop | Trainer::Trl | Trainer::Torchtune => 1,
     }
 }

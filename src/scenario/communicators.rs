@@ -37,6 +37,15 @@ impl Scenario {
                 let dimensions = [("tensor", tensor), ("shards", gpus / tensor)];
                 dimensions.into_iter().chain(world).collect()
             }
+            // accelerate's mesh has a group for each dimension, one for its shards, which lie across those that share a sequence, and one for its losses
+            Sharding::Fsdp2 if self.contexts() > 1 && self.contexts() < gpus => {
+                let dimensions = [
+                    ("sequences", self.contexts()),
+                    ("shards", gpus / replicas.max(1)),
+                    ("replicas", replicas),
+                ];
+                dimensions.into_iter().chain(world).collect()
+            }
             Sharding::Fsdp2 if replicas > 1 => {
                 let dimensions = [("shards", gpus / replicas), ("replicas", replicas)];
                 dimensions.into_iter().chain(world).collect()

@@ -138,6 +138,10 @@ impl Scenario {
                 };
             }
         }
+        if self.contexts() > 1 {
+            // a collator gives one, without which positions that are no longer in order are taken for texts that share a row
+            usual.mask = Mask::Ones;
+        }
         usual
     }
 

@@ -105,12 +105,25 @@ impl Scenario {
             && matches!(self.stack, Stack::Transformers | Stack::Trl)
     }
 
+    /// Whether its GPUs can share sequences by PyTorch's context parallelism, as accelerate has it (`ParallelismConfig(cp_size)`).
+    pub(crate) fn can_share_sequences(&self) -> bool {
+        self.cluster.is_many()
+            && self.wrapper() == WrappedBy::Accelerate
+            && self.task == Task::Sft
+            && self.stack == Stack::Transformers
+    }
+
+    /// Among how many GPUs each sequence is divided so; 1 where it is not.
+    pub(crate) fn contexts(&self) -> u64 {
+        if self.can_share_sequences() { self.cluster.layout.context.max(1) } else { 1 }
+    }
+
     /// How its GPUs divide the model among them: as Megatron-core does, or each layer by transformers' own plan.
     pub(crate) fn divided(&self) -> Layout {
         match self.stack {
             Stack::Megatron => self.cluster.layout,
             Stack::Transformers | Stack::Torchtitan if self.cluster.is_many() => {
-                Layout::of_tensors(self.cluster.layout.tensor)
+                Layout { context: self.contexts(), ..Layout::of_tensors(self.cluster.layout.tensor) }
             }
             Stack::Transformers
             | Stack::Trl

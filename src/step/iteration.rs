@@ -1,6 +1,7 @@
 //! The rounds of a job: forward, backward, clip, step and zero_grad, and whatever else is done in between.
 
 mod batches;
+mod contexts;
 mod contrast;
 mod evaluation;
 mod losses;
@@ -54,6 +55,8 @@ pub(super) struct Rounds<'a> {
     rolled_out: Option<Tensor<'a>>,
     /// What a policy's last micro-batch left in variables.
     left: Option<policy::Left<'a>>,
+    /// What the micro-batches of the running step keep of how they were divided among GPUs.
+    divided: Vec<Tensor<'a>>,
     /// The batch's token ids.
     ids: StorageId,
     /// Events up to the end of the last step.
@@ -132,6 +135,7 @@ impl<'a> Rounds<'a> {
                 work: RefCell::new(Vec::with_capacity(3)),
                 before: Cell::default(),
             },
+            divided: Vec::new(),
             ids: NOTHING,
             stepped: 0,
             fewest,

@@ -213,6 +213,9 @@ pub static AXOLOTL: File = File::of("axolotl-ranks");
 /// One rank of transformers' Trainer over what accelerate wraps for FSDP2: rows that the code was written beside, then `-held-`.
 pub static TRAINER: File = File::of("trainer-ranks");
 
+/// One rank of transformers' Trainer under FSDP2 whose GPUs share each sequence: measured before any was predicted.
+pub static CONTEXTS: File = File::of("context-parallel");
+
 /// One rank with a loss that fuses the head, or Liger's kernels without theirs, in a loop of one's own, by axolotl and by accelerate: measured
 /// when the code was done.
 pub static FUSED_LOSSES: File = File::of("fused-loss-ranks");
@@ -300,7 +303,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 59] = [
+pub static FILES: [&File; 60] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -334,6 +337,7 @@ pub static FILES: [&File; 59] = [
     &TORCHTITAN,
     &AXOLOTL,
     &TRAINER,
+    &CONTEXTS,
     &FUSED_LOSSES,
     &FAMILY_RANKS,
     &GENERATE,

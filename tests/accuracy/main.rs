@@ -150,6 +150,12 @@ fn every_row_of_trainers_ranks_is_predicted() {
 
 /// None of them was looked at while the code was written.
 #[test]
+fn every_row_of_sequences_that_gpus_share_is_predicted() {
+    CONTEXTS.is_predicted(13, [0.001, 0.01, 0.01], [0.001, 8.1, 8.1]);
+}
+
+/// None of them was looked at while the code was written.
+#[test]
 fn every_row_of_losses_that_fuse_the_head_is_predicted() {
     FUSED_LOSSES.is_predicted(29, [0.001, 0.09, 1.5], [0.001, 0.6, 1.5]);
 }

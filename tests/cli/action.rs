@@ -170,7 +170,6 @@ fn a_limit_is_not_checked_where_a_way_to_divide_is_not_read() {
     for (name, text, told) in [
         ("context.yml", format!("{axolotl}context_parallel_size: 4\n"), "context_parallel_size: 4"),
         ("degree.yml", format!("{axolotl}sequence_parallel_degree: 4\n"), "sequence_parallel_degree: 4"),
-        ("cp.yaml", mesh("cp_size: 4"), "cp_size: 4"),
         ("sp.yaml", mesh("sp_size: 2"), "sp_size: 2"),
         ("hpz.json", zero("\"zero_hpz_partition_size\": 8"), "zero_hpz_partition_size: 8"),
         ("quantised.json", zero("\"zero_quantized_weights\": true"), "zero_quantized_weights: true"),

@@ -279,3 +279,36 @@ fn ram_is_counted_for_what_is_asked_for() {
     };
     assert!(saved(&[]) == 0 && saved(&["--saving", "on"]) > 10 << 30);
 }
+
+/// What stops a run whose GPUs share each sequence is told, and what is followed has an answer that takes less the more they are.
+#[test]
+fn sequences_that_gpus_share_have_an_answer_under_accelerate() {
+    let asked = |model: &str, length: &str, more: &str| {
+        let base = format!("estimate --gpus 8 --shard fsdp2 --model {model} --seq-length {length} {more}");
+        headroom(&base.split(' ').collect::<Vec<_>>())
+    };
+    let llama = "meta-llama/Llama-3.1-8B";
+    let needed = |parts: u64| -> u64 {
+        let more = format!("--wrapped-by accelerate --mask ones --cp {parts} --json");
+        let json: Value = serde_json::from_str(&asked(llama, "32768", &more).out).unwrap();
+        json["needed"].as_u64().unwrap()
+    };
+    let all = [1, 2, 4, 8].map(needed);
+    assert!(all.is_sorted_by(|more, fewer| more > fewer), "{all:?}");
+    let by_accelerate = |model: &str, length: &str, more: &str| {
+        asked(model, length, &format!("--wrapped-by accelerate --cp 8{more}")).err
+    };
+    assert!(asked(llama, "32768", "--cp 8").err.contains("followed under FSDP2 as accelerate wraps it"));
+    for (more, told) in [
+        (" --attention eager", "supported only with SDPA attention"),
+        (" --mask padded", "no mask but the causal one"),
+        (" --mask none", "texts that share a row"),
+        (" --stack liger", "beside attention that GPUs share"),
+        (" --replicas 2", "cannot be divided into groups"),
+    ] {
+        let err = by_accelerate(llama, "32768", more);
+        assert!(err.contains(told), "{more}: {err}");
+    }
+    assert!(by_accelerate(llama, "32760", "").contains("no multiple of 16"));
+    assert!(by_accelerate("google/gemma-2-2b", "32768", "").contains("see the whole text"));
+}

@@ -239,6 +239,14 @@ pub const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "docs/accuracy.md",
+        "`data/measurements/context-parallel.json`: {context-parallel rows} steps of one rank",
+    ),
+    (
+        "docs/accuracy.md",
+        "all measured before they were predicted: the allocated peak is off by {context-parallel allocated median} % in the median and {context-parallel allocated worst} % at worst, the reserved peak by {context-parallel reserved median} % in the median and {context-parallel reserved worst} % at worst.",
+    ),
+    (
+        "docs/accuracy.md",
         "`data/measurements/fused-loss-ranks.json`: {fused-loss-ranks rows} steps of one rank",
     ),
     (

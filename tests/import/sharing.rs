@@ -391,3 +391,30 @@ fn who_wraps_a_model_is_not_kept_from_before() {
         }
     }
 }
+
+/// Sequences that GPUs share are PyTorch's ring where accelerate has it, and no other's.
+#[test]
+fn sequences_that_gpus_share_are_read_where_they_are_followed() {
+    let mesh = |sizes: &str| {
+        format!(
+            "distributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 2\nparallelism_config:\n{sizes}"
+        )
+    };
+    let ring = read(&mesh(
+        "  parallelism_config_dp_shard_size: 2\n  parallelism_config_cp_size: 4\n  parallelism_config_cp_comm_strategy: allgather\n",
+    ));
+    let cluster = ring.scenario.cluster;
+    assert_eq!((cluster.gpus, cluster.layout.context, left(&ring)), (8, 4, vec![]));
+    assert_eq!((ring.scenario.mask, cluster.wrapped_by), (Mask::Ones, WrappedBy::Accelerate));
+    assert!(estimate(&ring.scenario).memory.is_some());
+    let passed_on =
+        read(&mesh("  parallelism_config_cp_size: 8\n  parallelism_config_cp_comm_strategy: alltoall\n"));
+    assert!(left(&passed_on).iter().any(|left| left.contains("alltoall")));
+    let ulysses = read(&mesh("  parallelism_config_sp_size: 8\n"));
+    assert!(left(&ulysses).iter().any(|left| left.contains("sp_size")));
+    assert!(estimate(&ulysses.scenario).memory.is_none());
+    let call = read(
+        "args = TrainingArguments(fsdp=True, bf16=True, parallelism_config=ParallelismConfig(cp_size=4))",
+    );
+    assert_eq!((call.scenario.cluster.gpus, call.scenario.cluster.layout.context), (4, 4));
+}

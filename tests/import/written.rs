@@ -53,3 +53,17 @@ fn accelerate_launches_neither_megatron_nor_torchtune() {
         assert_eq!(issue.field, Field::Stack, "{issue}");
     }
 }
+
+/// GPUs that share sequences are a dimension of accelerate's mesh, and what is read of the file is what was written.
+#[test]
+fn sequences_that_gpus_share_are_written_for_accelerate() {
+    let link = "m=meta-llama/Llama-3.1-8B&method=lora&p=amp-bf16-weights&mask=ones&s=16384&gpus=8&shard=fsdp2&wrap=accelerate&cp=4";
+    let scenario = linked(link);
+    assert!(headroom::estimate(&scenario).memory.is_some());
+    let written = configuration(&scenario, Configuration::Accelerate).expect("a file").text;
+    for line in ["parallelism_config_dp_shard_size: 2\n", "parallelism_config_cp_size: 4\n"] {
+        assert!(written.contains(line), "{line}: {written}");
+    }
+    let cluster = read(&written).scenario.cluster;
+    assert_eq!((cluster.gpus, cluster.layout.context), (8, 4), "{written}");
+}

@@ -54,12 +54,13 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("fsdp_state_dict_type", state_dict_type(run.scenario.gathers_saved()));
         });
     }
-    if cluster.is_fsdp2() && cluster.replicas > 1 {
+    let contexts = run.scenario.contexts();
+    if cluster.is_fsdp2() && (cluster.replicas > 1 || contexts > 1) {
         lines.table("parallelism_config", |lines| {
             lines.set("parallelism_config_dp_replicate_size", cluster.replicas);
-            lines.set("parallelism_config_dp_shard_size", cluster.gpus / cluster.replicas);
+            lines.set("parallelism_config_dp_shard_size", cluster.gpus / cluster.replicas / contexts);
             lines.set("parallelism_config_tp_size", 1);
-            lines.set("parallelism_config_cp_size", 1);
+            lines.set("parallelism_config_cp_size", contexts);
         });
     }
     if let Some(stage) = deepspeed::stage(cluster) {

@@ -167,7 +167,7 @@ impl Configuration {
             }
             Configuration::Python | Configuration::Trl => outside || cluster || zero,
             // FSDP2's reduction is its own too, and no line of it is read; so is who wraps the model
-            Configuration::Accelerate => !cluster && !["reduce-dtype", "wrapped-by"].contains(&name),
+            Configuration::Accelerate => !cluster && !["reduce-dtype", "wrapped-by", "cp"].contains(&name),
             Configuration::DeepSpeed => !["shard", "cpu-offload"].contains(&name) && !zero,
         }
     }

@@ -65,7 +65,7 @@ pub(super) fn shares(reader: &mut Reader) {
     for key in ["cp", "pp", "expert-parallel"] {
         reader.quietly(key, "1");
     }
-    let why = "each GPU has its part of every sequence, which is followed of Megatron-core alone";
+    let why = "each GPU has its part of every sequence by ring-flash-attn, which is not followed";
     launch::shared_sequences(reader, &SEQUENCES, why);
     let Some(said) = reader.take(&["tensor_parallel_size"]) else { return reader.quietly("tp", "1") };
     let cluster = reader.scenario.cluster;

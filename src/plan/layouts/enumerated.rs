@@ -4,7 +4,7 @@ use super::way::is_megatron;
 use crate::model::blocks::{FeedForward, Mixer};
 use crate::plan::counts::GPU_COUNTS;
 use crate::scenario::{
-    Checkpointing, Cluster, ContextComm, CpuOffload, Layout, Method, Scenario, Sharding, Split, Stack,
+    Checkpointing, Cluster, ContextComm, CpuOffload, Layout, Mask, Method, Scenario, Sharding, Split, Stack,
 };
 
 /// GPUs that a layer is divided among at most: those of a machine.
@@ -41,6 +41,7 @@ pub fn ways(scenario: &Scenario, gpus: u64) -> Vec<Scenario> {
             let kinds = recomputed(&own);
             [
                 with_engines(&own, gpus, &kinds),
+                in_contexts(&own, gpus, &kinds),
                 planned(&own, gpus, &kinds),
                 divided(&megatron, gpus, &recomputed(&megatron)),
             ]
@@ -50,6 +51,23 @@ pub fn ways(scenario: &Scenario, gpus: u64) -> Vec<Scenario> {
             with_engines(&base, gpus, &recomputed(&base))
         }
     }
+}
+
+/// Sequences that GPUs share under accelerate, which wraps the model for FSDP2, where it is what wraps it.
+fn in_contexts(base: &Scenario, gpus: u64, kinds: &[Checkpointing]) -> Vec<Scenario> {
+    let fsdp2 = Cluster { gpus, sharding: Sharding::Fsdp2, ..base.cluster };
+    let is_by_accelerate = on(base, fsdp2, base.checkpointing).can_share_sequences();
+    if !is_by_accelerate || base.mask != Mask::Ones {
+        return Vec::new();
+    }
+    let sizes = divisors(gpus).filter(|size| size.is_power_of_two());
+    let sizes = sizes.filter(|size| (2..=base.sequence / LEAST_OF_SEQUENCE).contains(size));
+    let of = |context| {
+        let layout = Layout { context, ..Layout::WHOLE };
+        let sequences = Scenario { accumulation: base.accumulation.saturating_mul(context), ..base.clone() };
+        under(&sequences, Cluster { layout, ..fsdp2 }, kinds)
+    };
+    sizes.flat_map(of).collect()
 }
 
 /// The scenario on one GPU, from which all others begin.

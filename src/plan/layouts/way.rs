@@ -161,6 +161,7 @@ pub(in crate::plan) fn name(scenario: &Scenario) -> String {
     }
     let further = [
         (parts > 1).then(|| format!("tensor {parts}")),
+        (scenario.contexts() > 1).then(|| format!("context {}", scenario.contexts())),
         (is_fsdp2 && !reshards).then(|| "kept after forward".to_owned()),
         (is_fsdp2 && replicas > 1).then(|| counted(replicas, "replica")),
         match cpu {

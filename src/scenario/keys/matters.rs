@@ -209,6 +209,11 @@ pub(super) fn with_transformer_engine(scenario: &Scenario) -> bool {
     with_megatron(scenario) && scenario.cluster.layout.has_transformer_engine()
 }
 
+/// Whether GPUs can share sequences: Megatron's, and those whose model accelerate wraps.
+pub(super) fn with_contexts(scenario: &Scenario) -> bool {
+    with_transformer_engine(scenario) || scenario.can_share_sequences()
+}
+
 pub(super) fn in_tensors(scenario: &Scenario) -> bool {
     with_transformer_engine(scenario) && scenario.cluster.layout.tensor > 1
 }

@@ -196,7 +196,15 @@ impl<'a> Pass<'_, 'a> {
 
     /// Whether positions are those of every sequence, and not of one for all.
     pub(super) fn has_own_positions(&self) -> bool {
-        self.batch.mask.is_packed() || self.generating.is_some() || self.member.returns_states
+        self.batch.mask.is_packed()
+            || self.generating.is_some()
+            || self.member.returns_states
+            || self.in_contexts()
+    }
+
+    /// Whether GPUs share each sequence, whose positions and labels come with the batch then.
+    pub(super) fn in_contexts(&self) -> bool {
+        self.machine.with(|state| state.parallel.contexts()) > 1
     }
 }
 

@@ -44,8 +44,10 @@ impl<'a> Pass<'_, 'a> {
             (LossKernel::Liger, Weight::Plain(weight)) => {
                 let input = self.scaled(self.transformed(&hidden));
                 self.machine.with(|state| state.read_outside(weight));
-                let (_padded, _labels) =
-                    loss::shifted_labels(self.machine, self.batch.sequences, self.batch.length);
+                // those of sequences that GPUs share come with the batch
+                let _shifted = (!self.in_contexts()).then(|| {
+                    loss::shifted_labels(self.machine, self.batch.sequences, self.batch.length)
+                });
                 (input.liger_loss(head.shape, weight), Vec::new())
             }
             (LossKernel::Cut, Weight::Plain(weight)) => {
@@ -148,6 +150,10 @@ impl<'a> Pass<'_, 'a> {
         match self.architecture.head.objective {
             Objective::CausalLm => {
                 let float = self.machine.serving(&roles::LOGITS, || logits.to(Dtype::F32));
+                if self.in_contexts() {
+                    // `shift_labels` come with the batch
+                    return float.cross_entropy(&self.labels());
+                }
                 let (padded, labels) = loss::shifted_labels(self.machine, batch, sequence);
                 let loss = float.cross_entropy(&labels);
                 drop(float);

@@ -253,7 +253,8 @@ impl<'a> Pass<'_, 'a> {
                     }
                     None => {
                         // those of texts that share a sequence come with the batch
-                        let given = self.batch.mask.is_packed() || self.generating.is_some();
+                        let given =
+                            self.batch.mask.is_packed() || self.generating.is_some() || self.in_contexts();
                         let positions = (!given).then(|| self.range());
                         Embedded { hidden: hidden.clone(), kept: true, positions, locals: Vec::new() }
                     }

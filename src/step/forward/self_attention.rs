@@ -294,6 +294,7 @@ impl<'a> Pass<'_, 'a> {
             texts: 0,
             dropout: false,
             calls: 1,
+            ranks: self.machine.with(|state| state.parallel.contexts()),
             bias: None,
         }
     }

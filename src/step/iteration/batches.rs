@@ -106,7 +106,9 @@ impl Rounds<'_> {
 
     /// Puts a batch on the machine.
     pub(super) fn bring(&mut self, batch: Batch, stack: Stack, times: u64, of_script: Option<u64>) {
-        let ids = batch.tokens().saturating_mul(Dtype::I64.bytes());
+        // what is divided among GPUs lies whole on each, and is cut where it lies
+        let contexts = self.machine.with(|state| state.parallel.contexts());
+        let ids = batch.tokens().saturating_mul(contexts).saturating_mul(Dtype::I64.bytes());
         // ids, labels, and a mask or positions
         let trainer = Software::of(stack).trainer;
         let tensors: u64 = match (trainer, batch.mask) {

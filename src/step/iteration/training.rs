@@ -48,6 +48,7 @@ impl<'a> Rounds<'a> {
             });
         }
         *has_state = true;
+        self.divided.clear();
         self.stepped = self.machine.with(|state| state.events());
         self.notes.end(phase);
     }
@@ -85,6 +86,7 @@ impl<'a> Rounds<'a> {
         self.notes.begin(forward);
         let before = RefCell::new(std::mem::take(&mut self.members[member].kept));
         self.begin_training(member, is_last);
+        let divided = self.divide(batch);
         let own = &self.members[member];
         let replace = || {
             // the loss and its graph come first
@@ -108,6 +110,7 @@ impl<'a> Rounds<'a> {
         let mut held = self.machine.with(|state| state.graph.take_held());
         held.extend(self.machine.with(|state| state.take_leaves()));
         drop(pass);
+        drop(divided);
         if keeps {
             self.members[member].kept = (kept, held);
         } else {

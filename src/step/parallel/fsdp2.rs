@@ -41,6 +41,8 @@ pub(in crate::step) struct Fsdp2 {
     replicas: u64,
     /// Among how many GPUs each layer is divided before it is sharded.
     parts: u64,
+    /// How many GPUs share each sequence.
+    contexts: u64,
     /// `reshard_after_forward` of the layers and of the root.
     reshards: bool,
     reshards_root: bool,
@@ -121,6 +123,7 @@ impl Fsdp2 {
             world: (cluster.gpus / cluster.replicas.max(1) / cluster.layout.tensor.max(1)).max(1),
             replicas: cluster.replicas.max(1),
             parts: cluster.layout.tensor.max(1),
+            contexts: cluster.layout.context.max(1),
             reshards: cluster.reshards,
             reshards_root: cluster.reshards
                 && match wrapper {
@@ -167,6 +170,11 @@ impl Fsdp2 {
     /// The ranks that have one model in shards.
     pub fn world(&self) -> u64 {
         self.world
+    }
+
+    /// The GPUs that share each sequence, which are among those that have the shards.
+    pub fn contexts(&self) -> u64 {
+        self.contexts
     }
 
     /// The GPUs that share a layer.

@@ -9,6 +9,7 @@
 //! about to step.
 
 mod checkpoint;
+mod contexts;
 mod ddp;
 mod fsdp2;
 mod gather;
@@ -227,6 +228,11 @@ impl Parallel {
             Parallel::Fsdp2(fsdp) => fsdp.parts(),
             Parallel::Megatron(engine) => engine.parts(),
         }
+    }
+
+    /// Among how many GPUs each sequence is divided by PyTorch's context parallelism.
+    pub fn contexts(&self) -> u64 {
+        self.fsdp2().map_or(1, Fsdp2::contexts)
     }
 
     /// Whether parameters are DTensors where operations read them.

@@ -1,6 +1,7 @@
 //! What of a job on many GPUs is modelled: what was compared with the engines' own code.
 
 use super::Wrapper;
+use super::contexts;
 use super::trainers::{by_accelerate, by_axolotl, by_torchtitan};
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member, Scorer};
@@ -39,16 +40,17 @@ pub(in crate::step) fn supported(
         };
     }
     let layout = job.cluster.layout;
-    // what of it is refused lies with the plan
-    let planned = match member.stack {
-        Stack::Transformers | Stack::Torchtitan => layout.tensor.max(1),
-        _ => 1,
+    // what of it is refused lies with the plan, and with the sequences
+    let (planned, shared) = match member.stack {
+        Stack::Transformers => (layout.tensor.max(1), contexts::followed(job.cluster)),
+        Stack::Torchtitan => (layout.tensor.max(1), 1),
+        _ => (1, 1),
     };
-    if layout.gpus() > planned {
+    if layout.context > shared {
+        return Err(contexts::unfollowed(job.cluster, member));
+    }
+    if layout.parts() > planned {
         let (field, what) = match layout {
-            _ if layout.context > 1 => {
-                (Field::ContextParallel, "sequences divided among GPUs are followed of Megatron-core")
-            }
             _ if layout.pipeline > 1 => {
                 (Field::PipelineParallel, "stages of layers on other GPUs each are followed of Megatron-core")
             }
@@ -111,6 +113,9 @@ pub(in crate::step) fn supported(
     // what of trl's is refused lies with the pictures
     if sees && member.stack != Stack::Trl {
         return refuse(Field::Pictures, "a step with pictures".into(), "use one GPU, or text alone");
+    }
+    if layout.context > 1 {
+        contexts::supported(job, member, architecture, modeling)?;
     }
     // what is held against a model that is trained is whole on every GPU, and only scores
     let Some(training) = member.training else { return Ok(()) };

@@ -255,7 +255,7 @@ class Scenario(TypedDict, total=False):
     #: Whether the GPUs that share Megatron's layers also share, by tokens, what lies between the products (sequence_parallel)
     sequence_parallel: bool
 
-    #: Among how many GPUs Megatron divides each sequence (context_parallel_size)
+    #: Among how many GPUs each sequence is divided (Megatron's context_parallel_size; cp_size of accelerate's ParallelismConfig)
     cp: int
 
     #: How GPUs that share a sequence give each other keys and values (--cp-comm-type)

@@ -2,8 +2,8 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, in_contexts, in_stages, in_tensors, with_ddp, with_engine, with_fsdp2, with_megatron,
-    with_offload, with_one_gpu, with_recipes, with_reduction, with_resharding, with_tensors,
+    always, any, in_contexts, in_stages, in_tensors, with_contexts, with_ddp, with_engine, with_fsdp2,
+    with_megatron, with_offload, with_one_gpu, with_recipes, with_reduction, with_resharding, with_tensors,
     with_transformer_engine, with_wrapper, with_zero, with_zero3,
 };
 use super::super::nearest::nearest;
@@ -241,12 +241,12 @@ pub(super) const KEYS: &[Key] = &[
         link: "cp",
         name: "cp",
         label: "Context parallel",
-        help: "Among how many GPUs Megatron divides each sequence (context_parallel_size)",
+        help: "Among how many GPUs each sequence is divided (Megatron's context_parallel_size; cp_size of accelerate's ParallelismConfig)",
         field: Field::ContextParallel,
         group: Group::Model,
         place: Place::Folded,
         value: count!(Gpus, "context parallel size", cluster.layout.context),
-        matters: with_transformer_engine,
+        matters: with_contexts,
         band: any,
     },
     Key {

@@ -85,6 +85,8 @@ impl<'a> Pass<'_, 'a> {
             texts: 0,
             dropout: false,
             calls: 1,
+            // refused beside it
+            ranks: 1,
             bias: None,
         };
         let Mixed { mut output, weights } =

@@ -196,6 +196,7 @@ impl<'a> Pass<'_, 'a> {
             enable_gqa: false,
             texts: 0,
             dropout: false,
+            ranks: 1,
             bias: None,
             calls,
         };

@@ -41,6 +41,8 @@ pub(in crate::step) struct Scores {
     pub dropout: bool,
     /// Into how many calls of the kernel its batch is divided, one after the other: what a call needs is there once.
     pub calls: u64,
+    /// How many GPUs share each sequence, each with as many of its queries, keys and values (PyTorch's context parallelism).
+    pub ranks: u64,
     /// The mask, where it gets a gradient of the kernel (t5's zeros under checkpointing).
     pub bias: Option<Input>,
 }

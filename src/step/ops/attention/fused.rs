@@ -3,6 +3,7 @@
 //! Sources: aten/src/ATen/native/transformers/cuda/attention.cu and cuda/attention_backward.cu.
 
 use super::arguments::{Arguments, Kernel, Scores, additive_mask, float_mask};
+use super::ring;
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::step::autograd::{Grad, INPUTS, Input, Node, Results};
@@ -11,7 +12,7 @@ use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{ATTENTION, What, torch};
 
-static ATTENDED: What = What::own(
+pub(super) static ATTENDED: What = What::own(
     "attention",
     "attention's output, saved with q, k and v for its own backward and for the projection's",
     ATTENTION,
@@ -48,7 +49,7 @@ static DV: What = What::own(
 );
 static ATTENTION_GRADIENT: What =
     What::own("attention (gradient)", "the gradient of queries, keys or values", ATTENTION);
-static LOG_SUM_EXP: What = What::own(
+pub(super) static LOG_SUM_EXP: What = What::own(
     "attention (log-sum-exp)",
     "one number per query and head, of which backward makes the probabilities again",
     ATTENTION,
@@ -63,7 +64,7 @@ static PARTIAL_OUTPUT: What = What::own(
     "partial results of the attention kernel where it splits keys and values over thread blocks",
     ATTENTION,
 );
-static SEED: What =
+pub(super) static SEED: What =
     What::own("attention (seed)", "the state of the random numbers, for the same dropout again", ATTENTION);
 static OUTPUT_SUMS: What = What::own(
     "attention (sums of the output)",
@@ -100,13 +101,16 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
     let output = machine.tensor(|state| {
         let wanting = bias.as_ref().map(|bias| bias.value).filter(Input::wants);
         let scores = Scores { bias: wanting, dropout: given.dropout, ..scores };
-        let flops = scores.flops(given.causal);
+        let flops = scores.flops(given.causal).saturating_mul(scores.ranks);
         state.attend(flops);
         let inputs = [&q.value, &k.value, &v.value];
         state.read_operand(k.value.bytes().saturating_add(v.value.bytes()));
         let node = state.node(inputs, move |state, node, grad| {
             // the scores once more, and four products for the gradients
             state.attend(flops.saturating_mul(5) / 2);
+            if scores.ranks > 1 {
+                return ring::backward(state, node, grad, &scores);
+            }
             attention_backward(state, node, grad, &scores)
         });
         state.expect_gradient(scores.bias);
@@ -114,6 +118,9 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
         let operands = if scores.kernel == Kernel::Package { [&q, &k, &v] } else { [&k, &q, &v] };
         for tensor in bias.iter().chain(operands) {
             state.save_view(node, &tensor.value);
+        }
+        if scores.ranks > 1 {
+            return ring::forward(state, node, scores, inputs);
         }
         // a block of the allocator for each call's
         let each = scores
@@ -232,7 +239,7 @@ pub(in crate::step) fn alone_backward(
     inputs: [Input; 3],
 ) -> Vec<StorageId> {
     state.attend(scores.flops(true).saturating_mul(5) / 2);
-    let results = kernel_backward(state, inputs, Layout::Tokens, &scores);
+    let results = kernel_backward(state, inputs, [Layout::Tokens, inputs[0].layout], &scores);
     results.into_iter().flatten().map(|grad| grad.storage).collect()
 }
 
@@ -242,7 +249,7 @@ const FLASH_ALIGNMENT: u64 = 8;
 /// Partial results of the flash kernel where it splits keys and values over more blocks than there are queries for.
 ///
 /// Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp `set_params_splitkv`.
-fn split_scratch(state: &mut State, scores: Scores, dropout: bool) {
+pub(super) fn split_scratch(state: &mut State, scores: Scores, dropout: bool) {
     let scores = scores.one_call();
     let splits = if dropout { 1 } else { scores.splits(state.device.multiprocessors * 2) };
     if splits <= 1 {
@@ -268,11 +275,31 @@ fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scor
     if node.brought_back {
         inputs.iter_mut().for_each(|input| input.layout = input.dense_layout());
     }
-    kernel_backward(state, inputs, grad.layout, scores)
+    // the output lies as the queries do
+    kernel_backward(state, inputs, [grad.layout, inputs[0].layout], scores)
 }
 
-/// The same of inputs that lie so, and of the output's gradient that does.
-fn kernel_backward(state: &mut State, inputs: [Input; 3], given: Layout, scores: &Scores) -> Results {
+/// The same of inputs that lie so, and of the output's gradient and the output that do.
+fn kernel_backward(state: &mut State, inputs: [Input; 3], given: [Layout; 2], scores: &Scores) -> Results {
+    let results = kernel_gradients(state, inputs, given, scores);
+    let mut wanted: Results = [None; INPUTS];
+    for ((input, result), slot) in inputs.iter().zip(results).zip(&mut wanted) {
+        if input.wants() {
+            *slot = Some(result);
+        } else {
+            state.release(result.storage);
+        }
+    }
+    wanted
+}
+
+/// The gradients that the kernel makes, whether they are wanted or not.
+pub(super) fn kernel_gradients(
+    state: &mut State,
+    inputs: [Input; 3],
+    [given, output]: [Layout; 2],
+    scores: &Scores,
+) -> [Grad; 3] {
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
     let make = |state: &mut State, of: StorageId, numel: u64, layout: Layout| {
@@ -285,7 +312,7 @@ fn kernel_backward(state: &mut State, inputs: [Input; 3], given: Layout, scores:
     // the flash kernel reads its output and the gradient of that token after token
     let copied =
         |layout: Layout| scores.kernel == Kernel::Flash && !matches!(layout, Layout::Tokens | Layout::Either);
-    let copies = [(given, &OUTPUT_GRADIENT), (inputs[0].layout, &ATTENTION_OUTPUT)].map(|(layout, name)| {
+    let copies = [(given, &OUTPUT_GRADIENT), (output, &ATTENTION_OUTPUT)].map(|(layout, name)| {
         if copied(layout) { state.alloc_for(inputs[0].storage, q, dtype, name) } else { NOTHING }
     });
     let [lq, lk, lv] = inputs.map(|input| input.layout);
@@ -305,7 +332,8 @@ fn kernel_backward(state: &mut State, inputs: [Input; 3], given: Layout, scores:
             let delta = state.alloc_for(oq, rows, Dtype::F32, &DELTA);
             let partial = state.alloc_for(oq, rows.saturating_mul(dims), Dtype::F32, &DQ);
             if scores.heads != scores.kv_heads {
-                let expanded = [state.alloc_for(oq, q, dtype, &DK), state.alloc_for(oq, q, dtype, &DV)];
+                let all = k.saturating_mul(scores.heads / scores.kv_heads.max(1));
+                let expanded = [&DK, &DV].map(|what| state.alloc_for(ok, all, dtype, what));
                 expanded.into_iter().rev().for_each(|storage| state.release(storage));
             }
             state.release(partial);
@@ -345,13 +373,5 @@ fn kernel_backward(state: &mut State, inputs: [Input; 3], given: Layout, scores:
         state.give(bias.edge, grad);
     }
     copies.into_iter().rev().for_each(|copy| state.release(copy));
-    let mut wanted: Results = [None; INPUTS];
-    for ((input, result), slot) in inputs.iter().zip(results).zip(&mut wanted) {
-        if input.wants() {
-            *slot = Some(result);
-        } else {
-            state.release(result.storage);
-        }
-    }
-    wanted
+    results
 }

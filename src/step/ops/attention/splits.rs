@@ -99,6 +99,7 @@ mod tests {
         texts: 0,
         dropout: false,
         calls: 1,
+        ranks: 1,
         bias: None,
     };
 
