@@ -7,6 +7,9 @@ kernels in the place of transformers' modules, with its loss unless another is n
 import importlib.metadata
 import inspect
 
+import liger_reads
+
+KERNELS = ("rope", "rms_norm", "swiglu", "geglu", "layer_norm")
 # what axolotl's plugin names (integrations/cut_cross_entropy/__init__.py), which has no version
 FORK = "axolotl-ai-cloud/ml-cross-entropy@5f0c7a7"
 
@@ -20,7 +23,9 @@ def put(case):
         from liger_kernel.transformers import monkey_patch
         apply = monkey_patch.MODEL_TYPE_TO_APPLY_LIGER_FN[kind]
         known = inspect.signature(apply).parameters
-        wanted = dict.fromkeys(("rope", "rms_norm", "swiglu", "geglu", "layer_norm"), kernels)
+        liger_reads.answer()
+        # what a patch leaves out by itself stays out (glm4's rotary positions)
+        wanted = {name: kernels and known[name].default for name in KERNELS if name in known}
         wanted.update(cross_entropy=False, fused_linear_cross_entropy=loss in ("standard", "liger"))
         apply(**{name: on for name, on in wanted.items() if name in known})
     if loss == "cut":

@@ -28,6 +28,7 @@ import importlib.util
 import os
 import re
 
+import liger_reads
 import measure
 
 measure.DEFAULTS.update(in_backward=False, offload=None, adapter="lora", liger=False)
@@ -155,6 +156,7 @@ def with_liger(case):
     """Puts Liger's kernels in the place of transformers' modules, before the harness builds any."""
     from liger_kernel.transformers import monkey_patch
     config = measure.build_config(dict(measure.DEFAULTS, preset=case.get("preset"), config=case.get("config")))
+    liger_reads.answer()
     monkey_patch.MODEL_TYPE_TO_APPLY_LIGER_FN[config.model_type]()
 
 

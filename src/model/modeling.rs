@@ -14,7 +14,7 @@ pub use lists::{
     rewards_generically, scales_activations, shares_layers_by_plan, withholds_cache,
 };
 pub use rows::{families, of};
-pub use stacks::{Stacks, Torchtune, TorchtuneRotary, Unsloth};
+pub use stacks::{Liger, Stacks, Torchtune, TorchtuneRotary, Unsloth};
 
 /// Families that are named first where another is not followed.
 pub const USUAL: [&str; 6] = ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"];

@@ -1,12 +1,14 @@
 //! The memory of a run: storages with a reference count and no data, the bytes that live, and the record of what happens
 //! to the allocator. It knows nothing of tensors, graphs or operations.
 
+mod benchmark;
 pub(super) mod ledger;
 mod made;
 pub(super) mod record;
 mod repeat;
 mod work;
 
+pub(super) use benchmark::{BENCHMARK, BENCHMARK_BUFFER};
 pub(super) use record::Loading;
 pub(super) use repeat::Repeat;
 
@@ -121,6 +123,8 @@ pub(super) struct Heap {
     pub early: Option<Peak>,
     /// What was computed so far.
     pub work: Work,
+    /// The kernels whose settings were tried.
+    pub tuned: Vec<&'static str>,
 }
 
 impl Heap {
@@ -159,6 +163,7 @@ impl Heap {
             multiplied: false,
             early: None,
             work: Work::default(),
+            tuned: Vec::new(),
         }
     }
 

@@ -220,6 +220,10 @@ pub static CONTEXTS: File = File::of("context-parallel");
 /// when the code was done.
 pub static FUSED_LOSSES: File = File::of("fused-loss-ranks");
 
+/// Liger's kernels in other families than llama's, and beside quantisation-aware training: rows that the code was written beside, then
+/// `-held-`, of published shapes but for two mixtures.
+pub static LIGER_FAMILIES: File = File::of("liger-families");
+
 /// One rank under FSDP2 and ZeRO-3 of families with latent attention, short convolutions, linear attention, shared experts, or code of their own:
 /// rows of small models that the code was written beside, then `-held-`, of published shapes.
 pub static FAMILY_RANKS: File = File::of("family-ranks");
@@ -339,6 +343,7 @@ pub static FILES: [&File; 60] = [
     &TRAINER,
     &CONTEXTS,
     &FUSED_LOSSES,
+    &LIGER_FAMILIES,
     &FAMILY_RANKS,
     &GENERATE,
     &EXPERT_LAYERS,

@@ -277,6 +277,11 @@ fn drawn_steps_are_predicted() {
 }
 
 #[test]
+fn ligers_kernels_of_other_families_are_predicted() {
+    LIGER_FAMILIES.is_predicted(29, [0.001, 0.03, 0.04], [0.001, 0.16, 2.4]);
+}
+
+#[test]
 fn ranks_of_other_families_are_predicted() {
     FAMILY_RANKS.is_predicted(34, [0.001, 0.01, 0.02], [0.001, 0.21, 0.26]);
 }

@@ -253,6 +253,14 @@ pub const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "all held back: the allocated peak is off by {fused-loss-ranks allocated median} % in the median and {fused-loss-ranks allocated worst} % at worst, the reserved peak by {fused-loss-ranks reserved median} % in the median and {fused-loss-ranks reserved worst} % at worst.",
     ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/liger-families.json`: {liger-families rows} steps with Liger's kernels",
+    ),
+    (
+        "docs/accuracy.md",
+        "their peak is off by {liger-families allocated median} % in the median and {liger-families allocated worst} % at worst, what is reserved by {liger-families reserved median} % and {liger-families reserved worst} %.",
+    ),
     ("docs/accuracy.md", "`data/measurements/family-ranks.json`: {family-ranks rows} steps of one rank"),
     (
         "docs/accuracy.md",

@@ -9,6 +9,7 @@ mod drawn;
 mod float8;
 mod gpus;
 mod levels;
+mod liger;
 mod qat;
 mod refused;
 mod values;

@@ -1,7 +1,7 @@
 //! What rows begin with: the answers that several families have in common.
 
 use super::{
-    Code, ExpertLayers, ExpertTurns, FloatRotary, HeadNorms, Modeling, Peft, PositionIds, RotaryJoin,
+    Code, ExpertLayers, ExpertTurns, FloatRotary, HeadNorms, Liger, Modeling, Peft, PositionIds, RotaryJoin,
     RotaryTables, Router, Stacks, Torchtune, TorchtuneRotary, Unsloth,
 };
 
@@ -105,11 +105,31 @@ pub(super) const SPARSE: Modeling =
 
 /// No other project's code was compared.
 pub(super) const NOWHERE: Stacks =
-    Stacks { trl: false, liger: false, torchtune: None, unsloth: None, axolotl: false };
+    Stacks { trl: false, liger: None, torchtune: None, unsloth: None, axolotl: false };
 /// trl's trainers were compared.
 pub(super) const TRL: Stacks = Stacks { trl: true, ..NOWHERE };
+/// llama's patch of Liger's.
+const LIGERS: Liger =
+    Liger { norms_in_place: true, rotary: true, gates: true, experts: false, fused_loss: true, logits: 1 };
+/// That of families with norms behind their branches.
+const LIGERS_BEHIND: Liger = Liger { norms_in_place: false, ..LIGERS };
 /// Liger's kernels too.
-pub(super) const LIGER: Stacks = Stacks { liger: true, ..TRL };
+pub(super) const LIGER: Stacks = Stacks { liger: Some(LIGERS), ..TRL };
+/// The same with experts as one function.
+pub(super) const LIGER_EXPERTS: Stacks = Stacks { liger: Some(Liger { experts: true, ..LIGERS }), ..TRL };
+/// gpt_oss, whose experts are left as they are.
+pub(super) const LIGER_GPT_OSS: Stacks = Stacks { liger: Some(Liger { logits: 8, ..LIGERS }), ..TRL };
+/// granite, whose logits are all made.
+pub(super) const LIGER_LOGITS: Stacks = Stacks { liger: Some(Liger { fused_loss: false, ..LIGERS }), ..TRL };
+/// qwen2_5_vl, whose patch names a rotary function that transformers 5.17 does not call.
+pub(super) const LIGER_QWEN2_VL: Stacks = Stacks { liger: Some(Liger { rotary: false, ..LIGERS }), ..TRL };
+/// qwen3_vl.
+pub(super) const LIGER_QWEN3_VL: Stacks = Stacks { liger: Some(Liger { gates: false, ..LIGERS }), ..TRL };
+/// The same with norms behind the branches.
+pub(super) const LIGER_BEHIND: Stacks = Stacks { liger: Some(LIGERS_BEHIND), ..TRL };
+/// glm4, whose rotary positions are left as they are.
+pub(super) const LIGER_UNROTATED: Stacks =
+    Stacks { liger: Some(Liger { rotary: false, ..LIGERS_BEHIND }), ..TRL };
 
 /// trl's trainers and axolotl's functions over adapters.
 pub(super) const TRL_AND_AXOLOTL: Stacks = Stacks { axolotl: true, ..TRL };

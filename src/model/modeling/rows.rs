@@ -2,9 +2,10 @@
 
 use super::bases::{
     BART, BERT, CHOSEN, COHERE, COMPILED_LLAMA, COMPILED_QWEN, ERNIE, EXPERTS, GEMMA, GEMMA_STACKS, GEMMA3,
-    GEMMA4, GLM, GRANITE, GRANITE_MOE, GROUPS, INNER, KEPT, LIGER, LLAMA, LLAMA_STACKS, LLAMA4, MAMBA,
-    MISTRAL_STACKS, MOE, NO_PEFT, NOWHERE, PHI3_STACKS, PROJECTIONS, QWEN, QWEN2_STACKS, QWEN3_5,
-    QWEN3_STACKS, ROBERTA, SPARSE, T5, TRL, TRL_AND_AXOLOTL, UMT5, WEIGHED, expert_layers, own,
+    GEMMA4, GLM, GRANITE, GRANITE_MOE, GROUPS, INNER, KEPT, LIGER, LIGER_BEHIND, LIGER_EXPERTS,
+    LIGER_GPT_OSS, LIGER_LOGITS, LIGER_QWEN2_VL, LIGER_QWEN3_VL, LIGER_UNROTATED, LLAMA, LLAMA_STACKS,
+    LLAMA4, MAMBA, MISTRAL_STACKS, MOE, NO_PEFT, NOWHERE, PHI3_STACKS, PROJECTIONS, QWEN, QWEN2_STACKS,
+    QWEN3_5, QWEN3_STACKS, ROBERTA, SPARSE, T5, TRL, TRL_AND_AXOLOTL, UMT5, WEIGHED, expert_layers, own,
 };
 use super::{
     Code, ExpertTurns, Family, FloatRotary, HeadNorms, Modeling, Peft, PositionIds, RotaryJoin, RotaryTables,
@@ -17,12 +18,13 @@ const fn row(model_types: &'static [&'static str], modeling: Modeling, stacks: S
 
 /// Every family: a new one answers what transformers' code does and which other projects' code was compared, or says whose
 /// answers are its own.
-static FAMILIES: [Family; 99] = [
+static FAMILIES: [Family; 104] = [
     row(&["llama"], COMPILED_LLAMA, LLAMA_STACKS),
     row(&["mistral"], COMPILED_LLAMA, MISTRAL_STACKS),
     row(&["phi3"], LLAMA, PHI3_STACKS),
     row(&["olmo"], Modeling { projects_first: true, ..LLAMA }, TRL),
-    row(&["arcee", "olmo2", "jais2", "mistral3", "youtu"], LLAMA, TRL),
+    row(&["arcee", "jais2", "mistral3", "youtu"], LLAMA, TRL),
+    row(&["olmo2"], LLAMA, LIGER_BEHIND),
     row(&["starcoder2"], Modeling { drops_by_function: true, ..LLAMA }, TRL),
     row(&["seed_oss"], Modeling { drops_by_function: true, ..LLAMA }, TRL_AND_AXOLOTL),
     row(
@@ -51,27 +53,29 @@ static FAMILIES: [Family; 99] = [
     row(&["baichuan"], Modeling { peft: Peft { packs_projections: true, ..NO_PEFT }, ..LLAMA }, NOWHERE),
     row(&["qwen2"], COMPILED_QWEN, QWEN2_STACKS),
     row(&["qwen3"], COMPILED_QWEN, QWEN3_STACKS),
-    row(&["smollm3"], QWEN, TRL_AND_AXOLOTL),
+    row(&["smollm3"], QWEN, Stacks { axolotl: true, ..LIGER }),
     row(&["vaultgemma"], Modeling { mask_arguments: true, ..GEMMA }, TRL),
-    row(&["ministral", "qwen2_vl_text", "qwen2_5_vl_text", "cwm"], QWEN, NOWHERE),
+    row(&["ministral"], QWEN, Stacks { trl: false, ..LIGER }),
+    row(&["qwen2_vl_text", "qwen2_5_vl_text", "cwm"], QWEN, NOWHERE),
     row(&["lfm2"], QWEN, TRL),
-    row(&["olmo3"], Modeling { rotary_tables: RotaryTables::ByKind, ..QWEN }, TRL),
+    row(&["olmo3"], Modeling { rotary_tables: RotaryTables::ByKind, ..QWEN }, LIGER_BEHIND),
     row(&["xglm"], Modeling { mask_by_position: true, ..LLAMA }, NOWHERE),
     row(&["gemma"], GEMMA, GEMMA_STACKS),
-    row(&["gemma2"], Modeling { mask_arguments: true, ..GEMMA }, Stacks { axolotl: true, ..LIGER }),
-    row(&["gemma3_text"], GEMMA3, TRL_AND_AXOLOTL),
-    row(&["gemma3"], GEMMA3, TRL),
+    row(&["gemma2"], Modeling { mask_arguments: true, ..GEMMA }, Stacks { axolotl: true, ..LIGER_BEHIND }),
+    row(&["gemma3_text"], GEMMA3, Stacks { axolotl: true, ..LIGER_BEHIND }),
+    row(&["gemma3"], GEMMA3, LIGER_BEHIND),
     row(&["gemma4"], Modeling { replaces_placeholders: true, ..GEMMA4 }, TRL),
     row(&["gemma4_text"], GEMMA4, TRL),
     row(&["hyperclovax"], GRANITE, NOWHERE),
-    row(&["granite"], GRANITE, TRL_AND_AXOLOTL),
+    row(&["granite"], GRANITE, Stacks { axolotl: true, ..LIGER_LOGITS }),
     row(&["granitemoe", "granitemoeshared"], GRANITE_MOE, NOWHERE),
     row(&["granitemoehybrid"], Modeling { mask_arguments: true, ..GRANITE_MOE }, NOWHERE),
     row(&["cohere"], Modeling { head_norms: HeadNorms::Last, ..COHERE }, TRL),
     row(&["cohere2"], Modeling { mask_arguments: true, ..COHERE }, TRL),
     row(&["ernie4_5"], ERNIE, TRL_AND_AXOLOTL),
     row(&["ernie4_5_moe"], Modeling { router: Router::Corrected, peft: EXPERTS, ..ERNIE }, TRL),
-    row(&["glm", "glm4"], GLM, TRL),
+    row(&["glm"], GLM, TRL),
+    row(&["glm4"], GLM, LIGER_UNROTATED),
     row(
         &["glm4_moe"],
         Modeling {
@@ -95,9 +99,9 @@ static FAMILIES: [Family; 99] = [
     row(&["nemotron"], Modeling { rotary_join: RotaryJoin::Together, ..LLAMA }, TRL),
     row(&["nemotron_h"], Modeling { router: Router::Groups, mask_arguments: true, ..MAMBA }, NOWHERE),
     row(&["apertus"], Modeling { head_norms: HeadNorms::Last, ..LLAMA }, TRL),
-    row(&["exaone4"], Modeling { head_norms: HeadNorms::Last, ..QWEN }, TRL),
+    row(&["exaone4"], Modeling { head_norms: HeadNorms::Last, ..QWEN }, LIGER_BEHIND),
     // norms of heads behind the rotation
-    row(&["hunyuan_v1_dense"], Modeling { head_norms: HeadNorms::AfterRotary, ..LLAMA }, TRL),
+    row(&["hunyuan_v1_dense"], Modeling { head_norms: HeadNorms::AfterRotary, ..LLAMA }, LIGER),
     row(&["nanochat"], Modeling { head_norms: HeadNorms::AfterRotary, norms_first: true, ..LLAMA }, TRL),
     row(
         &["phi"],
@@ -118,7 +122,7 @@ static FAMILIES: [Family; 99] = [
             ),
             ..MOE
         },
-        TRL,
+        LIGER_EXPERTS,
     ),
     row(
         &["olmoe"],
@@ -144,7 +148,7 @@ static FAMILIES: [Family; 99] = [
     row(
         &["qwen3_moe"],
         Modeling { cuts_experts: true, gathers_experts_whole: true, expert_layers: CHOSEN, ..MOE },
-        TRL_AND_AXOLOTL,
+        Stacks { axolotl: true, ..LIGER_EXPERTS },
     ),
     row(&["hunyuan_v1_moe"], Modeling { head_norms: HeadNorms::AfterRotary, ..MOE }, NOWHERE),
     row(&["flex_olmo"], MOE, TRL),
@@ -171,14 +175,12 @@ static FAMILIES: [Family; 99] = [
         Modeling { router: Router::Sigmoid, rotary_join: RotaryJoin::Replacing, ..MOE },
         TRL,
     ),
-    row(&["gpt_oss"], Modeling { router: Router::BestFirstInPlace, ..QWEN }, TRL),
+    row(&["gpt_oss"], Modeling { router: Router::BestFirstInPlace, ..QWEN }, LIGER_GPT_OSS),
     row(&["llama4"], Modeling { packs: false, flash_attn: false, ..LLAMA4 }, NOWHERE),
     row(&["llama4_text"], LLAMA4, NOWHERE),
-    row(
-        &["internvl", "llava", "llava_next", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"],
-        INNER,
-        TRL,
-    ),
+    row(&["internvl", "llava", "llava_next", "qwen2_vl", "qwen3_vl_moe"], INNER, TRL),
+    row(&["qwen2_5_vl"], INNER, LIGER_QWEN2_VL),
+    row(&["qwen3_vl"], INNER, LIGER_QWEN3_VL),
     row(&["mllama"], Modeling { projects_first: true, ..INNER }, NOWHERE),
     row(&["jamba"], Modeling { casts_scan_arguments: false, ..QWEN }, NOWHERE),
     row(&["bamba"], QWEN, NOWHERE),

@@ -9,13 +9,33 @@ pub struct Stacks {
     /// trl's trainers.
     pub trl: bool,
     /// Liger's kernels.
-    pub liger: bool,
+    pub liger: Option<Liger>,
     /// torchtune's models and recipes.
     pub torchtune: Option<Torchtune>,
     /// Unsloth's models.
     pub unsloth: Option<Unsloth>,
     /// axolotl's functions over projections and their adapters.
     pub axolotl: bool,
+}
+
+/// What Liger's patch puts in the place of a family's own code (liger-kernel 0.8.5 transformers/monkey_patch.py, applied to the
+/// classes before the model is built, as axolotl and LLaMA-Factory do).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Liger {
+    /// Whether the gradient of a norm is written over the one that came; families whose norms stand behind a branch need that
+    /// one for the residual (`in_place=False` of LigerRMSNormForGemma2, -Gemma3, -Olmo2, -Glm4 and EXAONE 4's).
+    pub norms_in_place: bool,
+    /// Whether its kernel rotates queries and keys.
+    pub rotary: bool,
+    /// Whether its kernel makes gated products; qwen3_vl's are left alone.
+    pub gates: bool,
+    /// Whether one function runs the experts (`LigerExperts`).
+    pub experts: bool,
+    /// Whether head and loss are one operation; else its cross entropy is given all logits (granite, whose logits are scaled).
+    pub fused_loss: bool,
+    /// How many times as many logits as hidden states its fused loss makes at once (`chunk_mem_const`).
+    pub logits: u64,
 }
 
 /// How a family of torchtune's rotates queries and keys (torchtune 0.6.1).

@@ -1,6 +1,7 @@
 //! The head and the loss.
 
 use super::families::single;
+use super::stacks::liger;
 use super::{Pass, find, stacks};
 use crate::dtype::Dtype;
 use crate::model::modeling::Code;
@@ -41,6 +42,10 @@ impl<'a> Pass<'_, 'a> {
                 self.log_probs_in_chunks(&self.transformed(&hidden), head.shape, weight)
             }
             (LossKernel::Chunked, _) => self.logits_in_chunks(self.transformed(&hidden), &head),
+            (LossKernel::Liger, Weight::Plain(_)) if self.liger_has_all_logits() => {
+                let logits = self.machine.head_unit(&hidden, |hidden| self.logits(hidden));
+                (self.liger_labels_loss(&logits), vec![logits])
+            }
             (LossKernel::Liger, Weight::Plain(weight)) => {
                 let input = self.scaled(self.transformed(&hidden));
                 self.machine.with(|state| state.read_outside(weight));
@@ -48,7 +53,7 @@ impl<'a> Pass<'_, 'a> {
                 let _shifted = (!self.in_contexts()).then(|| {
                     loss::shifted_labels(self.machine, self.batch.sequences, self.batch.length)
                 });
-                (input.liger_loss(head.shape, weight), Vec::new())
+                (input.liger_loss(head.shape, weight, liger::logits_at_once(self.architecture)), Vec::new())
             }
             (LossKernel::Cut, Weight::Plain(weight)) => {
                 (self.scaled(self.transformed(&hidden)).cut_loss(head.shape, weight), Vec::new())
@@ -170,6 +175,18 @@ impl<'a> Pass<'_, 'a> {
                 float.cross_entropy(&labels)
             }
         }
+    }
+
+    /// Whether Liger has no fused loss for the family and its cross entropy is given all logits.
+    fn liger_has_all_logits(&self) -> bool {
+        liger::patched(self.member, self.architecture).is_some_and(|patched| !patched.fused_loss)
+    }
+
+    /// `ForCausalLMLoss` whose `nn.functional.cross_entropy` is Liger's.
+    fn liger_labels_loss(&self, logits: &Tensor<'a>) -> Tensor<'a> {
+        let float = self.machine.serving(&roles::LOGITS, || logits.to(Dtype::F32));
+        let (_padded, _labels) = loss::shifted_labels(self.machine, self.batch.sequences, self.batch.length);
+        float.liger_cross_entropy(self.batch.tokens())
     }
 
     /// torchtune's `CEWithChunkedOutputLoss`: chunks of the sequence, each made float32 by itself.

@@ -9,6 +9,7 @@ use super::families::{self, gemma4};
 use super::layer_groups::{Apart, layer_groups, layer_groups_but_last, reduced_alike};
 use super::load_layer::{load_block, load_submodule};
 use super::loader::{Loader, weights_dtype};
+use super::stacks::liger;
 use super::stacks::megatron::{self, Share};
 use super::stacks::torchtune::positions::Positions;
 use super::stacks::trl::balance::balanced;
@@ -156,13 +157,11 @@ impl<'a> Loads<'a> {
         } && !self.trains_embeddings()
             && member.adapts;
         let code = modeling.code;
-        let sandwich =
-            architecture.blocks.iter().any(|block| matches!(block.wiring, Wiring::Sandwich { .. }));
         let mut loader = Loader {
             member,
             batch,
             parts: part.map_or(1, |part| part.times),
-            sandwich,
+            liger: liger::patched(member, architecture),
             modeling,
             state,
             dtype,

@@ -12,7 +12,7 @@ use crate::model::Tower;
 use crate::model::blocks::{
     BareParam, Conv, Divided, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Table,
 };
-use crate::model::modeling::Modeling;
+use crate::model::modeling::{Liger, Modeling};
 use crate::scenario::software::{ModelCode, Quantiser, Software, Trainer};
 use crate::scenario::tuners::Scaled;
 use crate::scenario::{LoraTargets, Method, Precision, VisionTower, WeightFormat};
@@ -45,8 +45,8 @@ pub(super) struct Loader<'a> {
     /// How many parts of the model there are that run by themselves.
     pub parts: usize,
     pub modeling: Modeling,
-    /// Whether norms stand before and behind the halves of its layers.
-    pub sandwich: bool,
+    /// What of it Liger patches.
+    pub liger: Option<Liger>,
     pub state: &'a mut State,
     /// Of the weights that are not 4-bit.
     pub dtype: Dtype,
@@ -284,7 +284,7 @@ impl Loader<'_> {
             self.parameter((1, spec.width));
         }
         let bias = bias.then(|| self.parameter((1, spec.width)));
-        let kernel = liger::norm(self.member, spec.kind, self.sandwich);
+        let kernel = liger::norm(self.liger, spec.kind);
         NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, heads, kernel }
     }
 

@@ -24,15 +24,16 @@ impl<'a> Pass<'_, 'a> {
                 product.through(&layer.linear(down))
             }
             Mlp::GatedFused { gate_up, down, act } if self.fuses(*act) => {
-                let product = {
-                    let both = x.through(&layer.linear(gate_up));
-                    let half = both.value.numel / 2;
-                    let [gate, up] = both.split([half, half]);
-                    drop(both);
-                    // the kernel wants each of them contiguous
-                    gate.copied().liger_gated(&up.copied())
-                };
-                product.through(&layer.linear(down))
+                let both = x.through(&layer.linear(gate_up));
+                let half = both.value.numel / 2;
+                let [gate, up] = both.split([half, half]);
+                drop(both);
+                // the kernel wants each of them contiguous; what they were cut out of has a variable to the end
+                let product = gate.copied().liger_gated(&up.copied());
+                let output = product.through(&layer.linear(down));
+                drop(product);
+                drop((gate, up));
+                output
             }
             Mlp::Gated { gate, up, down, act } => {
                 let layers = [gate, up, down].map(|spec| layer.linear(spec));
@@ -78,7 +79,8 @@ impl<'a> Pass<'_, 'a> {
     }
 
     fn fuses(&self, act: Activation) -> bool {
-        self.member.software().liger_kernels && liger::fuses(act)
+        liger::patched(self.member, self.architecture).is_some_and(|patched| patched.gates)
+            && liger::fuses(act)
     }
 
     /// `x = fc1(x)`, `x = activation(x)`, `x = fc2(x)` in the layer's own code: each result replaces its argument.

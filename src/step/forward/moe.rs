@@ -4,6 +4,7 @@
 //! models/qwen3_moe and those written after them.
 
 use super::router::Routed;
+use super::stacks::liger;
 use super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::{FeedForward, Mlp, Moe};
@@ -160,6 +161,9 @@ impl<'a> Pass<'_, 'a> {
         let [first, last] = layer.experts[..] else { return x.unmodelled("experts without two layers") };
         if self.copies_experts() {
             return self.batched_experts(moe, (x, weights, &indices), [&first, &last], &layer.params);
+        }
+        if liger::patched(self.member, self.architecture).is_some_and(|patched| patched.experts) {
+            return x.liger_experts(moe, [weights, &indices], [&first, &last]);
         }
         // peft wraps the last matrices first
         let active = |expert: &Expert| self.machine.active(expert.adapter);

@@ -3,6 +3,7 @@
 use super::Pass;
 use super::inputs::{Embedded, Shared};
 use super::self_attention::Heads;
+use super::stacks::liger;
 use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, Mixer, Projection, Rotary};
@@ -172,12 +173,13 @@ impl<'a> Pass<'_, 'a> {
         match attention.rotary {
             Rotary::None | Rotary::Alibi => {}
             // axolotl writes the attention's module anew before Liger's function is there
-            Rotary::Full | Rotary::Partial { .. }
-                if self.member.software().liger_kernels && !self.fused_adapters() =>
+            _ if liger::patched(self.member, self.architecture).is_some_and(|patched| patched.rotary)
+                && !self.fused_adapters() =>
             {
-                // the kernel wants queries and keys contiguous
-                let fused = matches!(attention.projection, Projection::Fused(_));
-                each(&|x| if fused { x.copied() } else { x.clone() }.liger_rotated(cos, sin), heads);
+                let cut = matches!(attention.projection, Projection::Fused(_));
+                let turned = attention.rotary == Rotary::Halves;
+                let [q, k] = Tensor::liger_rotated([&heads.q, &heads.k], [cos, sin], (cut, turned));
+                (heads.q, heads.k) = (q, k);
             }
             Rotary::Full => each(&|x| x.rotated(cos, sin), heads),
             Rotary::Partial { dim } => {

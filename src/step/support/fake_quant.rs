@@ -23,8 +23,7 @@ pub(in crate::step) fn fake_quant(
         return refuse(Field::Task, message.into(), "fine-tune, or switch it off");
     }
     let software = member.software();
-    let is_transformers = software.model == ModelCode::Transformers && !software.liger_kernels;
-    if software.trainer != Trainer::Loop || !is_transformers {
+    if software.trainer != Trainer::Loop || software.model != ModelCode::Transformers {
         let message = format!("quantisation-aware training under {} is not modelled", member.stack.label());
         return refuse(Field::Stack, message, &member.or_transformers("switch it off"));
     }

@@ -47,9 +47,27 @@ const LOCK_COLUMNS: u64 = 64;
 
 impl<'m> Tensor<'m> {
     /// `LigerFusedLinearCrossEntropyFunction`: the rows' logits and their gradients in chunks, both already in the forward
-    /// pass.
-    pub fn liger_loss(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
-        self.apply(|state, x| state.liger_loss(x, shape, weight))
+    /// pass, of `times` as many logits as hidden states at once.
+    pub fn liger_loss(&self, shape: Shape, weight: ParamId, times: u64) -> Tensor<'m> {
+        self.apply(|state, x| state.liger_loss(x, (shape, times), weight))
+    }
+
+    /// `LigerCrossEntropyFunction` of all logits of so many rows: their gradient is written over them.
+    pub fn liger_cross_entropy(&self, rows: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], |state, node, _| saved_gradients(state, node));
+            let losses = state.alloc_for(x.storage, rows, Dtype::F32, &LOSSES);
+            let mask = state.alloc_for(x.storage, rows, Dtype::Bool, &TARGET_MASK);
+            // how many have a label, the largest label and the smallest
+            state.scratch(rows.saturating_mul(Dtype::I64.bytes()), &torch::SUM);
+            state.scratch(rows.saturating_mul(Dtype::I64.bytes()), &torch::MUL);
+            state.scratch(rows.saturating_mul(Dtype::I64.bytes()), &torch::MUL);
+            let loss = state.alloc(1, Dtype::F32, &torch::LOSS);
+            state.release(mask);
+            state.release(losses);
+            state.save(node, x.storage);
+            Value::plain(loss, 1, Dtype::F32).at(node.output(0))
+        })
     }
 
     /// `linear_cross_entropy(…, shift=True)`: logits and their gradients stay inside the kernels.
@@ -61,7 +79,7 @@ impl<'m> Tensor<'m> {
 }
 
 impl State {
-    fn liger_loss(&mut self, x: &Value, shape: Shape, weight: ParamId) -> Value {
+    fn liger_loss(&mut self, x: &Value, (shape, times): (Shape, u64), weight: ParamId) -> Value {
         let rows = x.numel / shape.input.max(1);
         let parameter = self.weight(weight);
         let node = self.node([x, &parameter], |state, node, _| saved_gradients(state, node));
@@ -75,7 +93,7 @@ impl State {
         let losses = self.alloc_for(x.storage, rows, Dtype::F32, &LOSSES);
         let mask = self.alloc_for(x.storage, rows, Dtype::Bool, &TARGET_MASK);
         self.scratch(rows.saturating_mul(Dtype::I64.bytes()), &torch::SUM);
-        self.liger_chunks(x, (rows, shape), weight, parameter.wants());
+        self.liger_chunks(x, (rows, chunk(rows, shape, times), shape), weight, parameter.wants());
         let loss = self.alloc(1, Dtype::F32, &torch::LOSS);
         self.release(mask);
         self.release(losses);
@@ -89,12 +107,17 @@ impl State {
     }
 
     /// The loop over chunks of the rows.
-    fn liger_chunks(&mut self, x: &Value, (rows, shape): (u64, Shape), weight: ParamId, trained: bool) {
+    fn liger_chunks(
+        &mut self,
+        x: &Value,
+        (rows, length, shape): (u64, u64, Shape),
+        weight: ParamId,
+        trained: bool,
+    ) {
         let stored = self.params.get(weight).dtype;
         let dtype = self.autocast.unwrap_or(x.dtype);
         // `_can_use_mm_out`: no operand is cast
         let direct = x.dtype == stored && dtype == x.dtype;
-        let length = chunk(rows, shape);
         let buffer = if direct { self.logits_of(length, shape.output, dtype) } else { NOTHING };
         // logits, the input's gradient, the weight's
         let numel = rows.saturating_mul(shape.output);
@@ -192,9 +215,9 @@ impl State {
     }
 }
 
-/// Rows of a chunk: as many as hold about as many logits as all inputs together.
-fn chunk(rows: u64, shape: Shape) -> u64 {
-    let chunks = shape.output.div_ceil(shape.input.max(1)).max(1);
+/// Rows of a chunk: as many as hold about so many times as many logits as all inputs together.
+fn chunk(rows: u64, shape: Shape, times: u64) -> u64 {
+    let chunks = shape.output.div_ceil(shape.input.saturating_mul(times).max(1)).max(1);
     let rows_of_one = rows.div_ceil(chunks);
     rows_of_one.checked_next_power_of_two().unwrap_or(rows).min(rows).max(1)
 }

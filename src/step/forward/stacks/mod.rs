@@ -9,6 +9,7 @@ mod common;
 pub(in crate::step) mod expert_layers;
 pub(in crate::step) mod fused_loss;
 pub(in crate::step) mod liger;
+mod liger_experts;
 mod litgpt;
 pub(in crate::step) mod megatron;
 mod tensor_plan;
@@ -60,7 +61,7 @@ pub(in crate::step) fn architecture<'a>(
             HeadKind::Embedding(_) => embedded(architecture, member).map(Cow::Owned),
         },
         Stack::Trl => trl::architecture(architecture, member, batch),
-        Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
+        Stack::Liger => liger::check(architecture, member).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
         Stack::Torchtune => torchtune::architecture(architecture, member, batch).map(Cow::Owned),
         Stack::Torchtitan => torchtitan::architecture(architecture, member, batch, cluster).map(Cow::Owned),

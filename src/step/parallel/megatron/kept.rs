@@ -4,7 +4,7 @@ use super::{Megatron, ParamKind, PartParam, keep};
 use crate::dtype::Dtype;
 use crate::hardware::Device;
 use crate::memory::Category;
-use crate::step::heap::Heap;
+use crate::step::heap::{BENCHMARK, BENCHMARK_BUFFER, Heap};
 use crate::step::parallel::Wrapped;
 use crate::step::params::Params;
 use crate::step::what::{Source, What};
@@ -18,11 +18,6 @@ static GROUPED_WORKSPACE: What = What::own(
     "cuBLAS workspaces of grouped products",
     "scratch space of each stream on which experts are multiplied: there from the first one on",
     Source::At("Transformer Engine, transformer_engine/pytorch/cpp_extensions/gemm.py, get_cublas_workspace"),
-);
-static BENCHMARK: What = What::own(
-    "buffer of Triton's benchmark",
-    "what clears the card's cache between the runs of a kernel whose settings are tried when it runs first",
-    Source::At("Triton, triton/backends/nvidia/driver.py, get_empty_cache_for_benchmark"),
 );
 static INDUCTORS: What = What::own(
     "buffer of TorchInductor's benchmark",
@@ -42,9 +37,6 @@ static WORKSPACE: What = What::own(
 
 /// Streams on which Transformer Engine multiplies the experts of a layer (`get_num_cublas_streams`).
 const STREAMS: u32 = 4;
-
-/// Bytes of the buffer that Triton clears the card's cache with.
-const BENCHMARK_BUFFER: u64 = 256 << 20;
 
 /// A kernel whose settings are tried when it runs first: by Triton (`triton.autotune`), or by TorchInductor, which compiled it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
