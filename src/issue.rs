@@ -138,6 +138,8 @@ pub enum Field {
     /// Whose probabilities a student learns.
     Teacher,
     TeacherWeights,
+    /// How its probabilities are held against the student's.
+    Divergence,
     NewTokens,
     KvCache,
     Sampling,

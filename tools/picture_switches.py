@@ -132,6 +132,11 @@ def tiles_of(case, config):
     return 1
 
 
+def pixtral(config):
+    """Whether the tower is Pixtral's (mistral3, and llava as pixtral-12b has it)."""
+    return config.vision_config.model_type == "pixtral"
+
+
 def grid(case, config):
     """Rows and columns of patches of a picture, or of each of its tiles."""
     vision = config.vision_config
@@ -141,8 +146,8 @@ def grid(case, config):
         factor = vision.patch_size * vision.pooling_kernel_size
         sides = within(*case["image_size"], factor, vision.patch_size, SOFT_TOKENS * vision.pooling_kernel_size ** 2)
         return [side // vision.patch_size for side in sides]
-    if config.model_type == "mistral3":
-        sides = longest_edge(*case["image_size"], vision.patch_size * config.spatial_merge_size, vision.image_size)
+    if pixtral(config):
+        sides = longest_edge(*case["image_size"], vision.patch_size * merged(config), vision.image_size)
         return [side // vision.patch_size for side in sides]
     if config.model_type in ("gemma3", "llama4", "llava", "llava_next", "mllama"):
         # every picture is resized to the one size of the tower, in llava's its shorter side, and then cropped
@@ -223,7 +228,7 @@ def pictures(case, config, device):
         return dict(pixel_values=torch.empty(*each, vision.max_num_tiles, vision.num_channels, vision.image_size, vision.image_size, device=device),
                     aspect_ratio_ids=torch.ones(*each, dtype=torch.int64, device=device), aspect_ratio_mask=tiles,
                     cross_attention_mask=torch.ones(case["batch"], case["seq"], *tiles.shape[1:], dtype=torch.int64, device=device))
-    if config.model_type == "llava":
+    if config.model_type == "llava" and not pixtral(config):
         # whole pictures (models/llava/processing_llava.py); no kinds of tokens
         return dict(pixel_values=torch.empty(count, vision.num_channels, vision.image_size, vision.image_size, device=device))
     if config.model_type == "llava_next":
@@ -245,7 +250,7 @@ def pictures(case, config, device):
         return dict(pixel_values=torch.empty(count, patches, 3 * vision.patch_size ** 2, device=device),
                     image_position_ids=torch.zeros(count, patches, 2, dtype=torch.int64, device=device),
                     mm_token_type_ids=kinds)
-    if config.model_type == "mistral3":
+    if pixtral(config):
         # whole pictures and their sizes; which tokens are a picture's the processor says only where it is asked
         # (models/pixtral/processing_pixtral.py `return_mm_token_type_ids`)
         sides = [side * vision.patch_size for side in (rows, columns)]
@@ -264,7 +269,7 @@ def pictures(case, config, device):
 
 
 def sizes(added, sides):
-    """What is computed of the sizes of the pictures that were added (modeling_pixtral.py, modeling_mistral3.py): rows and columns of each, and their
+    """What is computed of the sizes of the pictures that were added (modeling_pixtral.py, modeling_mistral3.py, modeling_llava.py): rows and columns of each, and their
     product. The tensors are made as they would be; where they are read their values are known here."""
     import torch
     divide, multiply = torch.Tensor.__floordiv__, torch.Tensor.__mul__
@@ -302,7 +307,7 @@ def answer(case, model, added):
     global LIBRARY
     LIBRARY = torch.library.Library("aten", "IMPL")
     merge = None if config.model_type == "gemma3" else merged(config)
-    if config.model_type == "mistral3":
+    if pixtral(config):
         sizes(added, [side * config.vision_config.patch_size for side in grid(case, config)])
 
     def noted(data, *a, **k):

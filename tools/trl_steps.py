@@ -15,6 +15,8 @@ Keys of a case are the harness's; of trl there are
   loss            "full": all logits are made, of fine-tuning as trl up to 1.6 does, of preferences as up to 1.14; "chunked-nll": fine-tuning of trl 1.7 to 1.14 (docs/versions.md): PYTHONPATH leads to such a version; "axolotl": axolotl's
                   kernels do it in the place of that version's functions: AXOLOTL names a checkout of its repository
   rollouts        of "grpo", "rloo" and "distil": "server", where answers come from elsewhere, or "transformers": `use_vllm=False`, the model that is trained generates them
+  divergence      of "distil": "tiles", trl's DistillationTrainer, or its GKDTrainer: "gkd" (beta 0.5), "gkd-forward" (0) or "gkd-reverse" (1), whose answers are the
+                  data set's (rollouts "server": lmbda 0) or the student's own (1)
   teacher         of "distil": the keys of the case that are the teacher's own (preset or config, dtype or weights, method "qlora")
   args            further arguments of the trainer's configuration
   attention_mask  "ones": the collator's; "padded": rows of different lengths, as the model sees them; "padding-free": `padding_free=True`, the whole batch in one row
@@ -43,10 +45,12 @@ import torch
 import trl
 from transformers import TrainerCallback, masking_utils
 
-OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", rollouts="server", classes=2, teacher={}, args={}, engine=None, world=1, ds={},
+OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", rollouts="server", divergence="tiles", classes=2, teacher={}, args={}, engine=None, world=1, ds={},
            reshard_after_forward=True, efficient_loading=False, cpu_offload=None)
 PAIRS = ["dpo", "orpo", "cpo", "simpo", "reward"]
 ONLINE = ["grpo", "rloo"]
+# what GKDTrainer's beta is
+BETAS = {"gkd": 0.5, "gkd-forward": 0.0, "gkd-reverse": 1.0}
 OPTIMIZERS = {"adamw": "adamw_torch", "adamw_fused": "adamw_torch_fused", "sgd": "sgd", "adafactor": "adafactor",
               "adamw8bit": "adamw_bnb_8bit", "paged_adamw8bit": "paged_adamw_8bit",
               "lomo": "lomo", "adalomo": "adalomo"}
@@ -87,7 +91,7 @@ def answer_as_data_would(case, labelled={}):
     # the first token of a text is no other's target
     labels = batch * min(scored, sequence - 1)
     shape = (1, batch * sequence - 1) if free else (batch, sequence - 1)
-    if case["task"] == "distil":
+    if case["task"] == "distil" and case["divergence"] == "tiles":
         # the answers' own mask, in one row
         shape, labels = (batch * scored,), batch * scored
     counts, asked = {**labelled, shape: labels}, []
@@ -107,6 +111,9 @@ def answer_as_data_would(case, labelled={}):
             # every other answer is a good one: those are asked for first, then the others
             asked.append(mask)
             return torch.zeros((batch + len(asked) % 2) // 2, 1, dtype=torch.long, device=mask.device)
+        elif case["divergence"] in BETAS and mask.dim() == 1:
+            # which answers met their end before that: none
+            return torch.zeros(0, 1, dtype=torch.long, device=mask.device)
         elif case["task"] == "classify" and mask.dim() == 1:
             # which texts have a label: all
             return torch.zeros(mask.numel(), 1, dtype=torch.long, device=mask.device)
@@ -204,6 +211,10 @@ def trainer_class(case):
         os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
         from trl.experimental import cpo, orpo
         return (orpo.ORPOTrainer, orpo.ORPOConfig) if case["task"] == "orpo" else (cpo.CPOTrainer, cpo.CPOConfig)
+    if case["divergence"] in BETAS:
+        os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+        from trl.experimental import gkd
+        return gkd.GKDTrainer, gkd.GKDConfig
     name = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "Reward", "grpo": "GRPO", "rloo": "RLOO", "distil": "Distillation"}[case["task"]]
     return getattr(trl, name + "Trainer"), getattr(trl, name + "Config")
 
@@ -217,6 +228,9 @@ def rows_of(case, count):
     if case["task"] == "reward":
         return {"chosen_ids": [[2] * sequence] * count, "rejected_ids": [[2] * sequence] * count}
     prompt = " ".join(["w"] * case["prompt"])
+    if case["divergence"] in BETAS:
+        answers = [0] * case["prompt"] + [1] * (sequence - case["prompt"])
+        return {"prompt": [prompt] * count, "input_ids": [[2] * sequence] * count, "completion_mask": [answers] * count}
     if case["task"] in ONLINE or case["task"] == "distil":
         return {"prompt": [prompt] * count}
     # an end of the text follows
@@ -362,6 +376,8 @@ def make_trainer(case, folder):
     if case["task"] in ONLINE:
         own.update(beta=0.04 if case["reference"] == "scored" else 0.0, num_generations=batch * accumulation,
                    max_completion_length=sequence - case["prompt"])
+    elif case["divergence"] in BETAS:
+        own.update(beta=BETAS[case["divergence"]], lmbda=float(case["rollouts"] == "transformers"), max_new_tokens=sequence - case["prompt"], max_length=sequence)
     elif case["task"] == "distil":
         own.update(max_completion_length=sequence - case["prompt"])
     else:
@@ -439,18 +455,8 @@ def with_answers(case, trainer, own):
 
 
 def generated(case, made):
-    """A trainer that generates by transformers in its own process. No answer meets its end before it is as long as may be: what is
-    read off the device to see that is asked for, and answered so; so are the ids of the answers, which come back as they would."""
-    from transformers.generation import utils
-    compare, turn = utils.StopCheck.__call__, made._generate_single_turn
-    # the harness builds from a config without a cache, and so without one for generation; a checkpoint's generation config has one
-    model = made.accelerator.unwrap_model(made.model)
-    (model.get_base_model() if hasattr(model, "get_base_model") else model).generation_config.use_cache = True
-
-    def stops(self, unfinished, tokens, length):
-        compare(self, unfinished, tokens, length)
-        return length >= case["seq"]
-    utils.StopCheck.__call__ = stops
+    """A trainer that generates by transformers in its own process; the ids of the answers come back as they would."""
+    turn = unstopped(case, made)._generate_single_turn
 
     def single_turn(prompts, *rest, **named):
         answers = turn(prompts, *rest, **named)
@@ -460,12 +466,31 @@ def generated(case, made):
     return made
 
 
+def unstopped(case, made):
+    """The same trainer, of whose answers none meets its end before it is as long as may be: what is read off the device to see that is
+    asked for, and answered so."""
+    from transformers.generation import utils
+    compare = utils.StopCheck.__call__
+    # the harness builds from a config without a cache, and so without one for generation; a checkpoint's generation config has one
+    model = made.accelerator.unwrap_model(made.model)
+    (model.get_base_model() if hasattr(model, "get_base_model") else model).generation_config.use_cache = True
+
+    def stops(self, unfinished, tokens, length):
+        compare(self, unfinished, tokens, length)
+        return length >= case["seq"]
+    utils.StopCheck.__call__ = stops
+    return made
+
+
 def taught(case, model, trainer, args, data, more):
-    """A DistillationTrainer whose answers come from a server, or from the student itself (`generated`), each as long as may be."""
+    """A DistillationTrainer or GKDTrainer whose answers come from a server, or from the student itself (`generated`), each as long as may be."""
     own = {key: value for key, value in case.items() if key not in ("preset", "config", "overrides", "weights")}
-    teacher = {**own, "method": "full", **case["teacher"]}
+    # a teacher's config says `use_cache`, as published ones do; DistillationTrainer switches it off
+    teacher = {**own, "method": "full", "use_cache": case["divergence"] in BETAS, **case["teacher"]}
     made = trainer(model=model, teacher_model=build({**measure.DEFAULTS, **OWN, **teacher}), args=args, train_dataset=data,
                    processing_class=tokenizer(), **more)
+    if case["divergence"] in BETAS:
+        return unstopped(case, made) if case["rollouts"] == "transformers" else made
     length = case["seq"] - case["prompt"]
     made._tokenize_prompts = lambda prompts: ([[2] * case["prompt"]] * len(prompts), None, {})
     if case["rollouts"] == "transformers":

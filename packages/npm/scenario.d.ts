@@ -78,6 +78,8 @@ export interface Scenario {
   "teacher"?: string;
   /** How the teacher's weights lie on the card (teacher_model_init_kwargs) */
   "teacher-weights"?: "fp32" | "bf16" | "nf4";
+  /** Which trainer holds the student's probabilities against the teacher's, and by which divergence (beta) */
+  "divergence"?: "tiles" | "gkd" | "gkd-forward" | "gkd-reverse";
   /** The most tokens that the model writes after the prompt, which is as long as the sequence length says (max_new_tokens) */
   "new-tokens"?: number;
   /** What is kept of the keys and values of earlier tokens */

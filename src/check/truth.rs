@@ -180,6 +180,7 @@ fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
 /// Who is learned from: the keys of a case that are the teacher's own.
 fn teacher(fields: &mut Fields<'_>) -> Result<Teacher, CheckError> {
     let usual = Scenario::default().teacher;
+    let divergence = fields.choice("divergence", usual.divergence)?;
     let Some(own) = fields.get("teacher") else { return Ok(usual) };
     let mut own = Fields::of(own, &NAMES);
     let config = own.get("config").ok_or("there is no config of the teacher")?;
@@ -191,7 +192,7 @@ fn teacher(fields: &mut Fields<'_>) -> Result<Teacher, CheckError> {
         (method, weights) => return Err(unknown("teacher", format!("{method} over {weights} weights"))),
     };
     own.nothing_is_left()?;
-    Ok(Teacher { model: Some(ModelChoice::Custom(model.into())), weights })
+    Ok(Teacher { model: Some(ModelChoice::Custom(model.into())), weights, divergence })
 }
 
 /// The pictures of each sequence.

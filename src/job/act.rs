@@ -1,7 +1,7 @@
 //! What is done with a model in a round, and what a model is trained towards.
 
 use super::batch::Batch;
-use crate::scenario::{Evaluation, Generation, VllmShare};
+use crate::scenario::{Divergence, Evaluation, Generation, VllmShare};
 
 /// Something that is done with a model; members are named by their place in [`Job::members`](super::Job::members).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,13 +170,15 @@ pub enum Loss {
         /// How often the round's answers are learned from, one update each.
         epochs: u64,
     },
-    /// Answers of which each token shall have the probabilities that a teacher gives it, as trl's `DistillationTrainer` has it.
+    /// Answers of which each token shall have the probabilities that a teacher gives it, as trl's `DistillationTrainer` and `GKDTrainer` have it.
     /// The teacher runs over the batch while the student's graph waits for backward.
     Divergence {
         /// The teacher: another member.
         teacher: usize,
         /// Tokens at the beginning of each sequence that are not learned.
         prompt: u64,
+        /// How both models' probabilities are compared.
+        divergence: Divergence,
     },
 }
 

@@ -154,6 +154,16 @@ impl Member {
             TeacherWeights::Bf16 => (Method::Full, Precision::Bf16),
             TeacherWeights::Nf4 => (Method::Qlora, Precision::Bf16),
         };
+        if scenario.learns_by_gkd() {
+            // `accelerator.prepare_model` puts autocast around the teacher too, whose config says `use_cache`
+            let casts = matches!(scenario.precision, Precision::AmpBf16 | Precision::AmpBf16Weights);
+            teacher.precision = match teacher.precision {
+                Precision::Fp32 if casts => Precision::AmpBf16,
+                Precision::Bf16 if casts => Precision::AmpBf16Weights,
+                precision => precision,
+            };
+            teacher.fills_cache = true;
+        }
         teacher
     }
 
@@ -217,7 +227,8 @@ impl Member {
 impl From<&Scenario> for Member {
     fn from(scenario: &Scenario) -> Member {
         let habits = scenario.training_loop;
-        let disables_dropout = scenario.task.disables_dropout();
+        let tiled = scenario.task.has_teacher() && !scenario.learns_by_gkd();
+        let disables_dropout = scenario.task.disables_dropout() || scenario.learns_by_gkd();
         // transformers' `Trainer` switches the cache off and returns the loss alone
         let by_loop = !matches!(scenario.task, Task::Classify | Task::Embed);
         Member {
@@ -230,12 +241,12 @@ impl From<&Scenario> for Member {
             precision: match (scenario.task, scenario.precision) {
                 // `DistillationTrainer` calls the model's layers, around which accelerate has put no autocast, and `PPOTrainer`'s accelerator
                 // knows nothing of `bf16=True`
-                (Task::Distil | Task::Ppo, Precision::AmpBf16) => Precision::Fp32,
-                (Task::Distil | Task::Ppo, Precision::AmpBf16Weights) => Precision::Bf16,
+                (task, Precision::AmpBf16) if tiled || task == Task::Ppo => Precision::Fp32,
+                (task, Precision::AmpBf16Weights) if tiled || task == Task::Ppo => Precision::Bf16,
                 (_, precision) => precision,
             },
-            generates_under: match (scenario.task, scenario.precision) {
-                (Task::Distil, Precision::AmpBf16 | Precision::AmpBf16Weights) => Some(Dtype::Bf16),
+            generates_under: match scenario.precision {
+                Precision::AmpBf16 | Precision::AmpBf16Weights if tiled => Some(Dtype::Bf16),
                 _ => None,
             },
             float8: scenario.float8,

@@ -41,6 +41,8 @@ pub enum VisionCode {
     LlavaNext,
     /// `PixtralVisionModel` and `Mistral3MultiModalProjector`: all pictures in one sequence under a mask, whose patches are merged.
     Mistral3,
+    /// `PixtralVisionModel` and `LlavaMultiModalProjector`: all pictures in one sequence under a mask, each patch of which is a token.
+    Pixtral,
     /// `MllamaVisionModel`: as many tiles for every picture, a class token before each; layers behind gates come last, and the text attends to
     /// what is made in layers of its own.
     Mllama,
@@ -206,7 +208,8 @@ impl Vision {
             | VisionCode::Qwen3
             | VisionCode::Gemma3
             | VisionCode::Gemma4
-            | VisionCode::Mistral3 => grid.patches(),
+            | VisionCode::Mistral3
+            | VisionCode::Pixtral => grid.patches(),
         }
     }
 
@@ -238,7 +241,7 @@ impl Vision {
     }
 
     /// Tokens of text that the processor puts around a picture: a start and an end, in Gemma 3's a line break before and after
-    /// them too (processing_gemma3.py `full_image_sequence`), in Mistral 3's a break after each row, the last of which is the end
+    /// them too (processing_gemma3.py `full_image_sequence`), in Mistral 3's and Pixtral's a break after each row, the last of which is the end
     /// (processing_pixtral.py `replace_image_token`), in Llama 4 a mark before the whole picture and one behind each tile too
     /// (processing_llama4.py `_prompt_split_image`). LLaVA's, LLaVA-NeXT's and mllama's put none there (processing_llava.py, processing_mllama.py). Qwen3-VL's puts a
     /// start, an end and a time around each temporal patch of a video (processing_qwen3_vl.py `replace_video_token`).
@@ -259,7 +262,7 @@ impl Vision {
                 tiles => tiles.saturating_add(3),
             },
             VisionCode::Llava | VisionCode::LlavaNext | VisionCode::Mllama => 0,
-            VisionCode::Mistral3 => grid.rows / self.merge.max(1),
+            VisionCode::Mistral3 | VisionCode::Pixtral => grid.rows / self.merge.max(1),
         }
     }
 
@@ -275,6 +278,7 @@ impl Vision {
             | VisionCode::Llava
             | VisionCode::LlavaNext
             | VisionCode::Mistral3
+            | VisionCode::Pixtral
             | VisionCode::Mllama => false,
         }
     }
@@ -290,9 +294,15 @@ impl Vision {
             | VisionCode::Llava
             | VisionCode::LlavaNext
             | VisionCode::Mistral3
+            | VisionCode::Pixtral
             | VisionCode::Mllama => true,
             VisionCode::Qwen3 | VisionCode::Gemma4 => false,
         }
+    }
+
+    /// Whether the patches of all pictures are one sequence, in which a mask keeps the pictures apart.
+    pub fn in_one_sequence(&self) -> bool {
+        matches!(self.code, VisionCode::Mistral3 | VisionCode::Pixtral)
     }
 
     /// Layers of the text that run by themselves: what the first ones return is changed, and the one after them is given that.
@@ -302,8 +312,7 @@ impl Vision {
 
     /// What the patches of so many pictures see of each other in a layer.
     pub fn pieces(&self, grid: Grid, pictures: u64, layer: u64) -> Vec<Pieces> {
-        if self.code == VisionCode::Mistral3 {
-            // one sequence, in which a mask keeps the pictures apart
+        if self.in_one_sequence() {
             return vec![Pieces { length: grid.patches().saturating_mul(pictures), count: 1 }];
         }
         if self.window == 0 || self.whole.contains(&layer) {

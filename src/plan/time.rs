@@ -324,6 +324,9 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
         | Task::Rloo
         | Task::Ppo
         | Task::Generate => {}
+        Task::Distil if scenario.learns_by_gkd() => {
+            return none(Field::Divergence, "whose divergence is made of all logits");
+        }
         Task::Distil => {
             // its trainer calls past autocast, and loads a teacher in 32 bits unless it is told otherwise
             let halves = match scenario.precision {

@@ -55,7 +55,12 @@ impl Scenario {
 
     /// Whether something else than the training generates the answers that are learned from.
     pub(crate) fn asks_a_generator(&self) -> bool {
-        self.task.learns_from_own_answers() && !self.generates_itself()
+        self.task.learns_from_own_answers() && !self.generates_itself() && !self.learns_by_gkd()
+    }
+
+    /// Whether trl's `GKDTrainer` trains it, whose answers are the data set's where the student does not write them.
+    pub(crate) fn learns_by_gkd(&self) -> bool {
+        self.task.has_teacher() && self.teacher.divergence.makes_all_logits()
     }
 
     /// What a vLLM has of the card that is awake all the while the model is trained, which is part of what the run needs; none where

@@ -36,9 +36,9 @@ use crate::units::Bytes;
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, Compile, ContextComm, CpuOffload,
-    Evaluates, Experts, Float8, Float8Layers, GroupSize, LoraTargets, LossKernel, Mask, Merges, Method,
-    Offloading, Optimizer, Overlap, Pooling, Precision, Qat, QatGroup, QatLayers, ReduceDtype, Reference,
-    Rollouts, Sampling, Saves, ShardedLayers, Sharding, Stack, StepTime, Task, TeacherWeights,
+    Divergence, Evaluates, Experts, Float8, Float8Layers, GroupSize, LoraTargets, LossKernel, Mask, Merges,
+    Method, Offloading, Optimizer, Overlap, Pooling, Precision, Qat, QatGroup, QatLayers, ReduceDtype,
+    Reference, Rollouts, Sampling, Saves, ShardedLayers, Sharding, Stack, StepTime, Task, TeacherWeights,
     TransformerImpl, Tuner, VisionTower, WeightFormat, WrappedBy,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
@@ -171,6 +171,8 @@ pub struct Teacher {
     pub model: Option<ModelChoice>,
     /// How its weights lie on the card.
     pub weights: TeacherWeights,
+    /// How its probabilities are held against the student's.
+    pub divergence: Divergence,
 }
 
 /// Which card.
@@ -329,7 +331,7 @@ impl Default for Scenario {
             embedding: Embedding { texts: 2, cached: 0, pooling: Pooling::Mean },
             // trl 1.12 experimental/ppo/ppo_config.py
             policy: PolicyBatches { rollout: 64, parts: 1, epochs: 4 },
-            teacher: Teacher { model: None, weights: TeacherWeights::Fp32 },
+            teacher: Teacher { model: None, weights: TeacherWeights::Fp32, divergence: Divergence::Tiles },
             evaluation: Evaluation::OFF,
             spikes: Spikes::OFF,
             model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),

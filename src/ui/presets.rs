@@ -1,9 +1,9 @@
 //! Examples worth looking at.
 
 use crate::scenario::{
-    Answers, Checkpointing, Cluster, CpuOffload, Embedding, GpuChoice, Mask, Method, ModelChoice, Optimizer,
-    Pictures, PolicyBatches, Pooling, Precision, Quantization, Reference, Reserve, Rollouts, Scenario,
-    Sharding, Stack, Task, Teacher, TeacherWeights, WrappedBy,
+    Answers, Checkpointing, Cluster, CpuOffload, Divergence, Embedding, GpuChoice, Mask, Method, ModelChoice,
+    Optimizer, Pictures, PolicyBatches, Pooling, Precision, Quantization, Reference, Reserve, Rollouts,
+    Scenario, Sharding, Stack, Task, Teacher, TeacherWeights, WrappedBy,
 };
 
 /// A scenario with a name.
@@ -175,6 +175,7 @@ pub static PRESETS: &[Preset] = &[
             teacher: Teacher {
                 model: Some(ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into())),
                 weights: TeacherWeights::Bf16,
+                divergence: Divergence::Tiles,
             },
             stack: Stack::Trl,
             mask: Mask::Padded,

@@ -53,7 +53,7 @@ pub fn library(scenario: &Scenario) -> String {
 
 /// What generates the answers that are learned from, where these are not given.
 pub fn rollouts(scenario: &Scenario) -> &'static str {
-    if !scenario.task.learns_from_own_answers() {
+    if !scenario.task.learns_from_own_answers() || scenario.learns_by_gkd() && !scenario.generates_itself() {
         ""
     } else if scenario.generates_itself() {
         "answers by itself"

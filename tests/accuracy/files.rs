@@ -132,7 +132,7 @@ pub static PREFERENCE: File = File::of("preference");
 /// `-drawn-`, of other models and settings.
 pub static ROLLOUTS: File = File::of("rollouts");
 
-/// trl's trainer of distillation: a student beside teachers in float32, bfloat16 and 4 bits.
+/// trl's trainers of distillation: a student beside teachers in float32, bfloat16 and 4 bits, of `-gkd-` with all logits.
 pub static DISTILLATION: File = File::of("distillation");
 
 /// trl's trainer of a policy beside a value model: rows that the code was written beside, then `-drawn-`.

@@ -1,8 +1,8 @@
 //! What a text says is done with the model.
 
 use headroom::scenario::{
-    Checkpointing, Evaluates, Evaluation, LossKernel, Mask, Method, ModelChoice, Precision, Reference,
-    Rollouts, Scenario, Stack, Task, TeacherWeights,
+    Checkpointing, Divergence, Evaluates, Evaluation, LossKernel, Mask, Method, ModelChoice, Precision,
+    Reference, Rollouts, Scenario, Stack, Task, TeacherWeights,
 };
 
 use crate::{read, read_over};
@@ -367,14 +367,36 @@ fn commands_and_files_of_distillation() {
         assert_eq!((scenario.task, teacher.as_deref()), (Task::Distil, Some("Qwen/Qwen2.5-1.5B")), "{text}");
         assert_eq!((scenario.teacher.weights, scenario.sequence), (TeacherWeights::Bf16, 576), "{text}");
     }
-    // its own loss is another one, and it generates itself
+    // its own loss makes all logits, by a divergence between both, and it generates itself
     let gkd = read(
         "trainer = GKDTrainer(model=\"Qwen/Qwen2.5-0.5B\", teacher_model=\"Qwen/Qwen2.5-1.5B\", args=GKDConfig(max_length=2048, lmbda=0.5, bf16=True))",
     );
     assert_eq!((gkd.scenario.task, gkd.scenario.sequence), (Task::Distil, 2048));
     assert_eq!(gkd.scenario.teacher.weights, TeacherWeights::Bf16);
     let said: Vec<_> = gkd.left.iter().map(|left| left.said.as_str()).collect();
-    assert_eq!(said, ["GKDConfig(lmbda=0.5)", "GKDTrainer"]);
+    assert_eq!(said, ["GKDConfig(lmbda=0.5)"]);
+    assert_eq!(gkd.scenario.teacher.divergence, Divergence::Gkd);
+    for (beta, divergence) in [
+        ("0", Divergence::GkdForward),
+        ("0.0", Divergence::GkdForward),
+        ("0.9", Divergence::Gkd),
+        ("1.0", Divergence::GkdReverse),
+    ] {
+        let text = format!(
+            "trainer = GKDTrainer(model=\"Qwen/Qwen2.5-0.5B\", teacher_model=\"Qwen/Qwen2.5-1.5B\", args=GKDConfig(beta={beta}, lmbda=0.0))"
+        );
+        let understood = read(&text);
+        assert_eq!(
+            (understood.left.as_slice(), understood.scenario.teacher.divergence),
+            (&[][..], divergence),
+            "{beta}"
+        );
+    }
+    // DistillationTrainer's tiles are as large whatever its beta is
+    let tiled = read(
+        "trainer = DistillationTrainer(model=\"Qwen/Qwen2.5-0.5B\", teacher_model=\"Qwen/Qwen2.5-1.5B\", args=DistillationConfig(beta=0.0))",
+    );
+    assert_eq!(tiled.scenario.teacher.divergence, Divergence::Tiles);
     assert_eq!(gkd.scenario.answers.rollouts, Rollouts::Transformers);
     // what the teacher writes is none of the student's answers
     for (given, rollouts, wanted) in [

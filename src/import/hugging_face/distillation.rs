@@ -4,7 +4,7 @@ use super::super::reader::{Reader, Said, among};
 use super::answers::{answer_length, generation, prompt};
 use super::arguments::length_of_sequences;
 use super::{Parts, Trainer};
-use crate::scenario::{Precision, Rollouts, TeacherWeights};
+use crate::scenario::{Divergence, Precision, Rollouts, TeacherWeights};
 
 /// Settings of a teacher that a script loads itself, beside what its configuration says of one.
 pub(in crate::import) const LOADED: &str = "teacher.loaded";
@@ -55,9 +55,10 @@ pub(super) fn distillation(reader: &mut Reader, parts: Parts, why: &str) {
         generation(reader);
     }
     if is_gkd {
-        let why = "GKDTrainer runs under autocast and its own loss makes all logits of student and teacher: predicted as \
-                   DistillationTrainer, whose loss compares them a tile at a time, which takes less";
-        reader.leave("GKDTrainer", why);
+        of_all_logits(reader);
+        if let Some((false, said)) = reader.switch(&["disable_dropout"]) {
+            reader.leave(&said, "dropout is predicted as GKDTrainer has it by default, switched off");
+        }
     } else if let Some((true, said)) = reader.switch(&["disable_dropout"]) {
         reader.leave(&said, "dropout is predicted as DistillationTrainer has it by default, which is on where the model has one");
     }
@@ -75,6 +76,22 @@ pub(super) fn distillation(reader: &mut Reader, parts: Parts, why: &str) {
     );
     reader.pass(|name| among(IDLE, name) || is_gkd && name == "disable_dropout");
     reader.assume("mask", "padded", why);
+}
+
+/// By which divergence GKD's loss, which makes all logits of student and teacher, holds one against the other: 0.5 by default.
+fn of_all_logits(reader: &mut Reader) {
+    let beta = reader.take(&["beta"]);
+    let divergence = match beta.as_ref().and_then(Said::number) {
+        Some(0.0) => Divergence::GkdForward,
+        Some(1.0) => Divergence::GkdReverse,
+        _ => Divergence::Gkd,
+    };
+    match beta {
+        Some(said) => reader.set("divergence", divergence.slug(), &said.said),
+        None => {
+            reader.assume("divergence", divergence.slug(), "GKDTrainer's beta is 0.5 by default in trl 1.16")
+        }
+    }
 }
 
 /// Which teacher, and how its weights lie on the card.
@@ -143,8 +160,8 @@ fn teacher(reader: &mut Reader, parts: Parts) {
 /// How GKD's answers come: with a chance of `lmbda` the student generates those of a micro-batch, with `seq_kd` the teacher does where it
 /// does not.
 fn mixed(reader: &mut Reader) {
-    const AT_ONCE: &str = "GKDTrainer generates a micro-batch at a time and draws by chance whether it does: predicted as DistillationTrainer, which \
-                           generates those of a step at once, whenever it does";
+    const AT_ONCE: &str = "GKDTrainer draws by chance whether it generates the answers of a micro-batch: predicted as a step that begins with \
+                           a micro-batch of which it does";
     const TEACHERS: &str = "the teacher's generation is not followed";
     reader.quietly("rollouts", Rollouts::Server.slug());
     let share = reader.take(&["lmbda"]);

@@ -134,15 +134,23 @@ fn unseen(layer: f64, depth: u64) -> Option<u64> {
     (from_end.fract() == 0.0 && (0.0..=depth as f64).contains(&from_end)).then_some(from_end as u64)
 }
 
-/// What a step of mistral3 with pictures needs to know; none where the config says less, or where the projector is given another
-/// layer's output than the last one's.
-pub(super) fn pixtral_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64) -> Option<Vision> {
+/// What a step of mistral3, or of llava with the same tower, needs to know of pictures; none where the config says less, where the projector is
+/// given another layer's output than the last one's, or in llava where the first patch is taken for a class token.
+pub(super) fn pixtral_vision(
+    code: VisionCode,
+    (outer, vision): (&Config<'_>, &Config<'_>),
+    text: u64,
+) -> Option<Vision> {
     let look = Look::read(vision, "num_hidden_layers", "num_channels").ok()?;
     let heads = vision.size("num_attention_heads").ok()?;
     let last = outer.number("vision_feature_layer").ok()?.is_none_or(|layer| layer == -1.0);
+    let (every, merge) = match code {
+        VisionCode::Pixtral => (outer.text("vision_feature_select_strategy").ok()? == Some("full"), 1),
+        _ => (true, outer.size("spatial_merge_size").ok()?),
+    };
     let gelu = outer.text("projector_hidden_act").ok()?.is_none_or(|act| act == "gelu");
-    (last && gelu && look.hidden.is_multiple_of(heads)).then_some(Vision {
-        code: VisionCode::Mistral3,
+    (last && every && gelu && look.hidden.is_multiple_of(heads)).then_some(Vision {
+        code,
         depth: look.depth,
         hidden: look.hidden,
         inner: look.width,
@@ -150,7 +158,7 @@ pub(super) fn pixtral_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64)
         act: Activation::named(vision.text("hidden_act").ok()?.unwrap_or("gelu"))?,
         patch_numbers: product([look.channels, look.patch, look.patch]),
         patch: look.patch,
-        merge: outer.size("spatial_merge_size").ok()?,
+        merge,
         text,
         resizing: Resizing::Longest(vision.side("image_size").ok()?),
         ..PLAIN
@@ -271,6 +279,7 @@ pub(super) fn qwen_vision(
         | VisionCode::Llava
         | VisionCode::LlavaNext
         | VisionCode::Mistral3
+        | VisionCode::Pixtral
         | VisionCode::Mllama => "gelu_pytorch_tanh",
     };
     let resizing = match code {
@@ -283,6 +292,7 @@ pub(super) fn qwen_vision(
         | VisionCode::Llava
         | VisionCode::LlavaNext
         | VisionCode::Mistral3
+        | VisionCode::Pixtral
         | VisionCode::Mllama => Resizing::Between(256 * 256, 4096 * 4096),
     };
     let frames = vision.size("temporal_patch_size").ok()?;

@@ -141,12 +141,18 @@ fn llava(outer: &Config<'_>, tower: TowerReader) -> Result<Architecture, ModelEr
         return Err(ModelError::new("vision_config is missing: the tower of this llava cannot be counted"));
     }
     let vision = outer.nested("vision_config", "clip_vision_model")?;
-    if let Some(other) = vision.text("model_type")?.filter(|name| *name != "clip_vision_model") {
-        return Err(ModelError::new(format!(
-            "the tower {other:?} is not known: llava is counted with clip_vision_model"
-        )));
-    }
-    let tower = tower(outer, &vision, model.hidden)?;
+    let tower = match vision.text("model_type")? {
+        None | Some("clip_vision_model") => tower(outer, &vision, model.hidden)?,
+        Some(name @ "pixtral") if outer.model_type == "llava" => {
+            tower::pixtral(outer, &vision.like(name), model.hidden)?
+        }
+        Some(other) => {
+            let message = format!(
+                "the tower {other:?} is not known: llava is counted with clip_vision_model or pixtral"
+            );
+            return Err(ModelError::new(message));
+        }
+    };
     let tied = outer.flag("tie_word_embeddings")? || text.flag("tie_word_embeddings")?;
     let mut model = with_towers(outer, &text, model, vec![tower])?;
     model.head.tied = tied;

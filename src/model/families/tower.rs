@@ -163,13 +163,8 @@ fn clip(
             .linear("mlp.fc2", look.width, hidden, true)
             .norm("layer_norm2", hidden);
     }
-    let bias = outer.flag("multimodal_projector_bias")?;
-    parts
-        .below("vision_tower.")
-        .norm("post_layernorm", hidden)
-        .below("multi_modal_projector.")
-        .linear("linear_1", hidden.saturating_mul(looked_at(outer)), text_hidden, bias)
-        .linear("linear_2", text_hidden, text_hidden, bias);
+    parts.below("vision_tower.").norm("post_layernorm", hidden);
+    projected(&mut parts, (outer, hidden), text_hidden)?;
     Ok(parts)
 }
 
@@ -337,6 +332,30 @@ pub fn qwen2(vision: &Config<'_>) -> Result<Tower, ModelError> {
 
 /// pixtral and the projector of mistral3.
 pub fn mistral3(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
+    let hidden = vision.size("hidden_size")?;
+    let merge = outer.size("spatial_merge_size")?;
+    let mut parts = pixtral_parts(vision)?;
+    parts.below("multi_modal_projector.").rms("norm", hidden).linear(
+        "patch_merger.merging_layer",
+        product([hidden, merge, merge]),
+        hidden,
+        false,
+    );
+    projected(&mut parts, (outer, hidden), text_hidden)?;
+    let own = pixtral_vision(VisionCode::Mistral3, (outer, vision), text_hidden);
+    Ok(parts.seeing("vision_tower", own))
+}
+
+/// pixtral and the projector of llava.
+pub fn pixtral(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
+    let mut parts = pixtral_parts(vision)?;
+    projected(&mut parts, (outer, vision.size("hidden_size")?), text_hidden)?;
+    let own = pixtral_vision(VisionCode::Pixtral, (outer, vision), text_hidden);
+    Ok(parts.seeing("vision_tower", own))
+}
+
+/// pixtral itself.
+fn pixtral_parts(vision: &Config<'_>) -> Result<Parts, ModelError> {
     let look = Look::read(vision, "num_hidden_layers", "num_channels")?;
     let hidden = look.hidden;
     let mut parts = Parts::default();
@@ -357,15 +376,21 @@ pub fn mistral3(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Re
             .linear("attention.o_proj", hidden, hidden, false)
             .rms("ffn_norm", hidden);
     }
+    Ok(parts)
+}
+
+/// The two products of a projector behind what one layer or several make.
+fn projected(
+    parts: &mut Parts,
+    (outer, hidden): (&Config<'_>, u64),
+    text_hidden: u64,
+) -> Result<(), ModelError> {
     let bias = outer.flag("multimodal_projector_bias")?;
-    let merge = outer.size("spatial_merge_size")?;
     parts
         .below("multi_modal_projector.")
-        .rms("norm", hidden)
-        .linear("patch_merger.merging_layer", product([hidden, merge, merge]), hidden, false)
         .linear("linear_1", hidden.saturating_mul(looked_at(outer)), text_hidden, bias)
         .linear("linear_2", text_hidden, text_hidden, bias);
-    Ok(parts.seeing("vision_tower", pixtral_vision(outer, vision, text_hidden)))
+    Ok(())
 }
 
 /// llama4's tower and projector.

@@ -96,9 +96,54 @@ fn a_layer_of_llava_is_looked_at_by_its_place() {
 
 #[test]
 fn a_llava_with_another_tower_is_not_counted() {
-    let other = LLAVA.replace("clip_vision_model", "pixtral");
+    let other = LLAVA.replace("clip_vision_model", "siglip_vision_model");
     let error = parse(&other).expect_err("its tower is not known").to_string();
-    assert!(error.contains("pixtral"), "{error}");
+    assert!(error.contains("siglip_vision_model"), "{error}");
+    let next = PIXTRAL.replace("\"llava\"", "\"llava_next\"");
+    assert!(parse(&next).is_err(), "it cuts pictures into tiles of one size");
+}
+
+/// What transformers' own converter writes of Pixtral 12B, with 12,682,739,712 parameters on its meta device.
+const PIXTRAL: &str = include_str!("../../../tests/fixtures/pixtral.json");
+
+/// Computed with transformers' `get_resize_output_image_size`.
+#[test]
+fn each_patch_of_pixtral_is_a_token() {
+    let architecture = parse(PIXTRAL).expect("it is read");
+    assert_eq!(architecture.parameters(), 12_682_739_712);
+    let pixtral = architecture.towers[0].vision.clone().expect("it is followed");
+    for (height, width, rows, columns) in [
+        (448, 448, 28, 28),
+        (1080, 1920, 36, 64),
+        (1, 1, 1, 1),
+        (100, 3000, 3, 64),
+        (8000, 8000, 64, 64),
+        (300, 500, 19, 32),
+    ] {
+        let picture = Picture::still(height, width);
+        let grid = pixtral.grid(picture);
+        assert_eq!((grid.rows, grid.columns), (rows, columns), "{height} × {width}");
+        let seen = (pixtral.tokens(picture), pixtral.around(picture), pixtral.rows(grid));
+        assert_eq!(seen, (rows * columns, rows, rows * columns), "{height} × {width}");
+        let together = [Pieces { length: rows * columns * 3, count: 1 }];
+        assert_eq!(pixtral.pieces(grid, 3, 0), together, "{height} × {width}");
+    }
+    // the classes' own dimensions, of which published configs leave most out
+    let bare = r#"{"model_type": "pixtral"}"#;
+    let (start, end) = (PIXTRAL.find("\"vision_config\": {"), PIXTRAL.rfind('}'));
+    let (start, end) = (start.expect("it has a tower"), end.expect("it ends"));
+    let short = format!("{}\"vision_config\": {bare}{}", &PIXTRAL[..start], &PIXTRAL[end..]);
+    assert_eq!(parse(&short).expect("it is read").parameters(), 12_682_739_712);
+}
+
+#[test]
+fn a_pixtral_whose_projector_is_given_something_else_is_counted_and_not_run() {
+    for (own, other) in
+        [("_layer\": -1", "_layer\": -2"), ("\"full\"", "\"default\""), ("\"gelu\"", "\"relu\"")]
+    {
+        let towers = parse(&PIXTRAL.replacen(own, other, 1)).expect("it is read").towers;
+        assert!(towers[0].vision.is_none(), "{other}");
+    }
 }
 
 /// InternVL3's tower of 300 million parameters as OpenGVLab's own converter writes it, beside a text of Qwen2.5 0.5B's dimensions.

@@ -175,6 +175,26 @@ choices! {
 }
 
 choices! {
+    /// How a student's probabilities are held against a teacher's.
+    Divergence {
+        Tiles = "tiles", "In tiles (DistillationTrainer)", "trl's DistillationTrainer: a kernel compares both models' logits a tile at a time, whatever the divergence is (beta). Logits never exist whole.";
+        Gkd = "gkd", "GKD, Jensen-Shannon", "trl's GKDTrainer with a beta between 0 and 1, 0.5 by default: all logits of both models, and of both against their mixture.";
+        GkdForward = "gkd-forward", "GKD, forward KL", "trl's GKDTrainer with beta=0: all logits of both models.";
+        GkdReverse = "gkd-reverse", "GKD, reverse KL", "trl's GKDTrainer with beta=1: all logits of both models, weighed by the student's probabilities, through which gradients flow too.";
+    }
+}
+
+impl Divergence {
+    /// Whether all logits of both models exist (`GKDTrainer`).
+    pub const fn makes_all_logits(self) -> bool {
+        match self {
+            Divergence::Tiles => false,
+            Divergence::Gkd | Divergence::GkdForward | Divergence::GkdReverse => true,
+        }
+    }
+}
+
+choices! {
     /// What a model that generates keeps of the keys and values of earlier tokens.
     CacheKind {
         Dynamic = "dynamic", "Dynamic", "Grows with every token: while a layer's grows the old and the new one are there side by side (transformers' default).";

@@ -168,12 +168,12 @@ pub(super) fn with_pictures_of_any_size(scenario: &Scenario) -> bool {
 
 /// Whether vLLM may have a share of the card: beside a training, or all that `headroom serving` gives it.
 pub(super) fn with_vllm(scenario: &Scenario) -> bool {
-    with_rollouts(scenario) && !scenario.generates_itself() || with_generation(scenario)
+    scenario.asks_a_generator() || with_generation(scenario)
 }
 
 /// Whether vLLM has a share of the card beside a training.
 pub(super) fn with_colocated_vllm(scenario: &Scenario) -> bool {
-    with_rollouts(scenario) && !scenario.generates_itself() && scenario.reserve.vllm > 0
+    scenario.asks_a_generator() && scenario.reserve.vllm > 0
 }
 
 /// Whether the model can be held against itself as it was.

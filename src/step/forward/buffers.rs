@@ -101,7 +101,8 @@ fn angles(vision: &Vision) -> Vec<(u64, &'static What)> {
         | VisionCode::Qwen2_5
         | VisionCode::Qwen3
         | VisionCode::Gemma4
-        | VisionCode::Mistral3 => vec![(4, &INV_FREQ), (4, &ORIGINAL_INV_FREQ)],
+        | VisionCode::Mistral3
+        | VisionCode::Pixtral => vec![(4, &INV_FREQ), (4, &ORIGINAL_INV_FREQ)],
     }
 }
 

@@ -53,9 +53,11 @@ impl Rounds<'_> {
                     // ids and their mask
                     Act::Generate { .. }
                     | Act::Rollout { .. }
-                    | Act::Train {
-                        loss: Loss::Classes | Loss::Comparison | Loss::Divergence { .. }, ..
-                    } => Some(2),
+                    | Act::Train { loss: Loss::Classes | Loss::Comparison, .. } => Some(2),
+                    Act::Train { loss: Loss::Divergence { divergence, .. }, .. } => {
+                        // ids, mask, labels, and where each token lies in the text (`byte_offsets`)
+                        Some(if divergence.makes_all_logits() { 5 } else { 2 })
+                    }
                     // ids, mask and what of them is scored
                     Act::Train { loss: Loss::Preference { .. }, .. } => Some(3),
                     Act::Train { loss: Loss::Reward { .. }, .. } if member.returns_last_state => Some(2),
@@ -73,6 +75,12 @@ impl Rounds<'_> {
                     // ids and mask of the prompts by themselves
                     let prompts = Batch { sequences: batch.sequences / 2, length: prompt, ..batch };
                     self.bring(prompts, stack, times, Some(2));
+                }
+                if let Act::Train { loss: Loss::Divergence { prompt, divergence, .. }, .. } = *act
+                    && divergence.makes_all_logits()
+                {
+                    // ids and mask of the prompts by themselves
+                    self.bring(Batch { length: prompt, ..batch }, stack, times, Some(2));
                 }
                 if let Act::Train { loss: Loss::Classes, .. } = *act {
                     // a label for each text

@@ -76,7 +76,15 @@ impl<'a> Rounds<'a> {
                 let output = pass.loss(pass.hidden(), replace);
                 Output { loss: output.loss.unmodelled("several passes as one"), ..output }
             }
-            Loss::Divergence { teacher, prompt } => {
+            Loss::Divergence { teacher, prompt, divergence } if divergence.makes_all_logits() => {
+                let (student, shared) = pass.all_of_model(pass.hidden(), replace);
+                let taught = |_, pass: &Pass<'_, 'a>| pass.all_of_model(pass.hidden(), &|| {}).0;
+                let taught = self.scored_beside(act, member, Scorer::Member(teacher), taught, batch);
+                pass.enter();
+                let loss = pass.divergence_of_all(student, taught, (divergence, prompt));
+                Output { loss, outputs: Vec::new(), shared }
+            }
+            Loss::Divergence { teacher, prompt, .. } => {
                 let inputs = pass.divergence_inputs();
                 let (student, shared) = pass.answer_states(pass.hidden(), prompt);
                 replace();

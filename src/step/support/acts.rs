@@ -270,15 +270,18 @@ fn distillation(job: &Job, (student, teacher): (usize, usize), batch: Batch) -> 
 /// Refuses a teacher whose vocabulary is another than its student's.
 pub(in crate::step) fn vocabularies(job: &Job, architectures: &[&Architecture]) -> Result<(), Issue> {
     for act in &job.round {
-        let Act::Train { member, loss: Loss::Divergence { teacher, .. }, .. } = *act else { continue };
+        let Act::Train { member, loss: Loss::Divergence { teacher, divergence, .. }, .. } = *act else {
+            continue;
+        };
         let own = [member, teacher].map(|member| architectures[member].vocab);
         let [student, taught] = own;
         if student != taught {
             let message = format!(
-                "the teacher's vocabulary has {} entries and the student's {}: trl's DistillationTrainer compares \
-                 them entry by entry and refuses it",
+                "the teacher's vocabulary has {} entries and the student's {}: trl's {} compares them entry by entry \
+                 and refuses it",
                 grouped(taught),
-                grouped(student)
+                grouped(student),
+                if divergence.makes_all_logits() { "GKDTrainer" } else { "DistillationTrainer" }
             );
             let fix = "choose a teacher of the student's family, with as large a vocabulary";
             return Err(Issue::error(Field::Teacher, message).with_fix(fix));

@@ -204,7 +204,9 @@ fn by_accelerate(architecture: &Architecture, member: &Member) -> Result<(), Iss
     };
     let lacks = match architecture.vision().map(|(_, vision)| vision.code) {
         Some(VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3)
-        | Some(VisionCode::InternVl | VisionCode::Mistral3 | VisionCode::Mllama) => None,
+        | Some(VisionCode::InternVl | VisionCode::Mistral3 | VisionCode::Pixtral | VisionCode::Mllama) => {
+            None
+        }
         Some(VisionCode::Gemma3) => Some("SiglipMultiheadAttentionPoolingHead"),
         Some(VisionCode::Llava | VisionCode::LlavaNext) => Some("CLIPTextEmbeddings"),
         Some(VisionCode::Gemma4 | VisionCode::Llama4) | None => {

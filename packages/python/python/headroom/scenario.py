@@ -120,6 +120,9 @@ class Scenario(TypedDict, total=False):
     #: How the teacher's weights lie on the card (teacher_model_init_kwargs)
     teacher_weights: Literal["fp32", "bf16", "nf4"]
 
+    #: Which trainer holds the student's probabilities against the teacher's, and by which divergence (beta)
+    divergence: Literal["tiles", "gkd", "gkd-forward", "gkd-reverse"]
+
     #: The most tokens that the model writes after the prompt, which is as long as the sequence length says (max_new_tokens)
     new_tokens: int
 

@@ -11,8 +11,8 @@ use super::super::values::{choice, count, set_count, set_lengths, set_teacher, w
 use super::super::words;
 use crate::scenario::count::Count;
 use crate::scenario::{
-    CacheKind, Field, Optimizer, Pooling, Precision, Reference, Rollouts, Sampling, TeacherWeights,
-    VisionTower,
+    CacheKind, Divergence, Field, Optimizer, Pooling, Precision, Reference, Rollouts, Sampling,
+    TeacherWeights, VisionTower,
 };
 
 pub(super) const KEYS: &[Key] = &[
@@ -219,6 +219,18 @@ pub(super) const KEYS: &[Key] = &[
         value: choice!(TeacherWeights, teacher.weights),
         matters: with_teacher,
         band: any,
+    },
+    Key {
+        link: "div",
+        name: "divergence",
+        label: "Divergence",
+        help: "Which trainer holds the student's probabilities against the teacher's, and by which divergence (beta)",
+        field: Field::Divergence,
+        group: Group::Training,
+        place: Place::Front,
+        value: choice!(Divergence, teacher.divergence),
+        matters: with_teacher,
+        band: |scenario| if with_teacher(scenario) { scenario.teacher.divergence.slug() } else { "" },
     },
     Key {
         link: "new",

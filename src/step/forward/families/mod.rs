@@ -61,7 +61,10 @@ pub(in crate::step) fn keeps_weights(code: Code) -> bool {
 pub(in crate::step) fn fills_cache(modeling: Modeling, architecture: &Architecture, member: &Member) -> bool {
     (modeling.own_cache || member.fills_cache)
         // trl's head asks for none whatever the config says
-        && (member.software().head != HeadCode::Trl || member.returns_states)
+        && (member.software().head != HeadCode::Trl
+            || member.returns_states
+            // a teacher of which all logits are asked is called as it is
+            || member.fills_cache && member.training.is_none())
         && member.checkpointing == Checkpointing::Off
         && match architecture.head.objective {
             Objective::CausalLm => true,

@@ -1,6 +1,7 @@
 //! trl's trainers: transformers' modules up to the last hidden state, then the log-probability of every label without all
 //! logits ([`answers`] has those of preferences and reinforcement, [`all_logits`] what earlier versions made of preferences).
-//! [`odds`] has the trainers that make all logits, [`comparison`] the one of reward models, [`divergence`] the one of distillation.
+//! [`odds`] has the trainers that make all logits, [`comparison`] the one of reward models, [`divergence`] the one of distillation, [`gkd`] the one that makes all
+//! logits for it.
 //!
 //! Source: trl 1.16 trainer/utils.py `add_fused_lm_head` and trainer/sft_trainer.py `compute_loss`; compared with the
 //! allocator's trace.
@@ -10,6 +11,7 @@ mod answers;
 pub(in crate::step) mod balance;
 mod comparison;
 mod divergence;
+mod gkd;
 mod llama_factory;
 pub(in crate::step) mod log_probs;
 mod odds;

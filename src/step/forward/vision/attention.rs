@@ -70,7 +70,10 @@ impl<'a> Pass<'_, 'a> {
                 }
                 let [mut q, mut k, v] = match vision.code {
                     // all three are there before the first is divided into heads
-                    VisionCode::Mistral3 | VisionCode::InternVl | VisionCode::Mllama => {
+                    VisionCode::Mistral3
+                    | VisionCode::Pixtral
+                    | VisionCode::InternVl
+                    | VisionCode::Mllama => {
                         let mut whole = [q, k, v].map(|each| x.through(each));
                         for (whole, norm) in whole.iter_mut().zip(block.heads.iter().flatten()) {
                             *whole = whole.normed(norm);

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::modules::shown;
 use crate::job::Batch;
 use crate::model::blocks::{Divided, Linear, LinearClass, Norm, NormKind, ParamRole};
 use crate::model::vision::{Vision, VisionCode};
@@ -10,112 +11,6 @@ use crate::step::forward::loader::Loader;
 use crate::step::ops::linear::{self, Shape, Weight};
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
-
-/// The modules of a tower by the end of their path, as people are shown them.
-const MODULES: [(&str, &str); 96] = [
-    ("patch_embed.proj", "visual.patch_embed.proj"),
-    (".pos_embed", "visual.pos_embed"),
-    (".merger.ln_q", "visual.merger.ln_q"),
-    (".merger.norm", "visual.merger.norm"),
-    (".merger.linear_fc1", "visual.merger.linear_fc1"),
-    (".merger.linear_fc2", "visual.merger.linear_fc2"),
-    (".merger.mlp.0", "visual.merger.mlp.0"),
-    (".merger.mlp.2", "visual.merger.mlp.2"),
-    ("norm1", "visual.norm1"),
-    ("norm2", "visual.norm2"),
-    ("attn.qkv", "visual.attn.qkv"),
-    ("attn.proj", "visual.attn.proj"),
-    ("mlp.gate_proj", "visual.mlp.gate_proj"),
-    ("mlp.up_proj", "visual.mlp.up_proj"),
-    ("mlp.down_proj", "visual.mlp.down_proj"),
-    ("fc1", "visual.fc1"),
-    ("fc2", "visual.fc2"),
-    (".norm", "visual.deepstack_merger_list.norm"),
-    ("", "visual"),
-    ("patch_embedding", "vision_tower.embeddings.patch_embedding"),
-    ("position_embedding", "vision_tower.embeddings.position_embedding"),
-    ("class_embedding", "vision_tower.embeddings.class_embedding"),
-    ("pre_layrnorm", "vision_tower.pre_layrnorm"),
-    ("layer_norm1", "vision_tower.layer_norm1"),
-    ("layer_norm2", "vision_tower.layer_norm2"),
-    ("q_proj", "vision_tower.q_proj"),
-    ("k_proj", "vision_tower.k_proj"),
-    ("v_proj", "vision_tower.v_proj"),
-    ("out_proj", "vision_tower.out_proj"),
-    ("fc1", "vision_tower.fc1"),
-    ("fc2", "vision_tower.fc2"),
-    ("post_layernorm", "vision_tower.post_layernorm"),
-    ("patch_conv", "vision_tower.patch_conv"),
-    ("ln_pre", "vision_tower.ln_pre"),
-    ("attention_norm", "vision_tower.attention_norm"),
-    ("ffn_norm", "vision_tower.ffn_norm"),
-    ("o_proj", "vision_tower.o_proj"),
-    ("gate_proj", "vision_tower.gate_proj"),
-    ("up_proj", "vision_tower.up_proj"),
-    ("down_proj", "vision_tower.down_proj"),
-    ("input_proj", "vision_tower.patch_embedder.input_proj"),
-    ("position_embedding_table", "vision_tower.patch_embedder.position_embedding_table"),
-    ("q_proj.linear", "vision_tower.q_proj.linear"),
-    ("k_proj.linear", "vision_tower.k_proj.linear"),
-    ("v_proj.linear", "vision_tower.v_proj.linear"),
-    ("o_proj.linear", "vision_tower.o_proj.linear"),
-    ("gate_proj.linear", "vision_tower.gate_proj.linear"),
-    ("up_proj.linear", "vision_tower.up_proj.linear"),
-    ("down_proj.linear", "vision_tower.down_proj.linear"),
-    ("q_norm", "vision_tower.q_norm"),
-    ("k_norm", "vision_tower.k_norm"),
-    ("input_layernorm", "vision_tower.input_layernorm"),
-    ("post_attention_layernorm", "vision_tower.post_attention_layernorm"),
-    ("pre_feedforward_layernorm", "vision_tower.pre_feedforward_layernorm"),
-    ("post_feedforward_layernorm", "vision_tower.post_feedforward_layernorm"),
-    ("cls_token", "vision_tower.embeddings.cls_token"),
-    ("position_embeddings", "vision_tower.embeddings.position_embeddings"),
-    ("patch_embeddings.projection", "vision_tower.embeddings.patch_embeddings.projection"),
-    ("lambda_1", "vision_tower.lambda_1"),
-    ("lambda_2", "vision_tower.lambda_2"),
-    ("projection_layer", "vision_tower.projection_layer"),
-    ("layernorm_before", "vision_tower.layernorm_before"),
-    ("layernorm_after", "vision_tower.layernorm_after"),
-    (".layernorm", "vision_tower.layernorm"),
-    ("", "vision_tower"),
-    ("layer_norm", "multi_modal_projector.layer_norm"),
-    ("mm_soft_emb_norm", "multi_modal_projector.mm_soft_emb_norm"),
-    ("mm_input_projection_weight", "multi_modal_projector.mm_input_projection_weight"),
-    (".norm", "multi_modal_projector.norm"),
-    ("merging_layer", "multi_modal_projector.patch_merger.merging_layer"),
-    ("linear_1", "multi_modal_projector.linear_1"),
-    ("linear_2", "multi_modal_projector.linear_2"),
-    ("", "multi_modal_projector"),
-    ("image_newline", "image_newline"),
-    ("vision_adapter.mlp.fc1", "vision_model.vision_adapter.mlp.fc1"),
-    ("vision_adapter.mlp.fc2", "vision_model.vision_adapter.mlp.fc2"),
-    ("patch_embedding.linear", "vision_model.patch_embedding.linear"),
-    ("positional_embedding_vlm", "vision_model.positional_embedding_vlm"),
-    ("patch_embedding", "vision_model.patch_embedding"),
-    ("class_embedding", "vision_model.class_embedding"),
-    ("pre_tile_positional_embedding.embedding", "vision_model.pre_tile_positional_embedding.embedding"),
-    ("post_tile_positional_embedding.embedding", "vision_model.post_tile_positional_embedding.embedding"),
-    ("tile_embedding", "vision_model.gated_positional_embedding.tile_embedding"),
-    ("gated_positional_embedding.embedding", "vision_model.gated_positional_embedding.embedding"),
-    ("layernorm_pre", "vision_model.layernorm_pre"),
-    ("layernorm_post", "vision_model.layernorm_post"),
-    ("input_layernorm", "vision_model.input_layernorm"),
-    ("post_attention_layernorm", "vision_model.post_attention_layernorm"),
-    ("q_proj", "vision_model.q_proj"),
-    ("k_proj", "vision_model.k_proj"),
-    ("v_proj", "vision_model.v_proj"),
-    ("o_proj", "vision_model.o_proj"),
-    ("fc1", "vision_model.fc1"),
-    ("fc2", "vision_model.fc2"),
-    ("", "vision_model"),
-    ("embedding_projection", "embed_vision.embedding_projection"),
-];
-
-pub(super) fn shown(path: &str) -> &'static str {
-    let of = |shown: &str| shown.split('.').next().is_some_and(|tower| path.starts_with(tower));
-    let found = MODULES.iter().find(|(end, shown)| path.ends_with(end) && of(shown));
-    found.map_or("tower", |(_, shown)| shown)
-}
 
 /// A tower on the machine.
 pub(in crate::step::forward) struct BoundTower<'a> {
@@ -154,6 +49,7 @@ impl BoundTower<'_> {
                 (Vec::new(), vec![patches, first, second, product])
             }
             Projector::Llava { linears: [first, second], .. }
+            | Projector::Pixtral { linears: [first, second] }
             | Projector::InternVl { linears: [first, second], .. } => (Vec::new(), vec![first, second]),
             Projector::Mistral3 { merging, linears: [first, second], .. } => {
                 (Vec::new(), vec![merging, first, second])
@@ -175,6 +71,8 @@ pub(super) enum Projector {
     Gemma3 { last: NormLayer, norm: NormLayer, product: linear::Layer },
     /// The norm, what merges neighbouring patches, and two products.
     Mistral3 { norm: NormLayer, merging: linear::Layer, linears: [linear::Layer; 2] },
+    /// Two products.
+    Pixtral { linears: [linear::Layer; 2] },
     /// The tower's last norm where it has one, the projector's own, and two products.
     InternVl { last: Option<NormLayer>, norm: NormLayer, linears: [linear::Layer; 2] },
     /// The norm of the class token, of which nothing is made, two products, and in llava_next what stands behind each row of tokens.
@@ -293,6 +191,7 @@ pub(in crate::step::forward) fn load<'a>(
                     | VisionCode::Llava
                     | VisionCode::LlavaNext
                     | VisionCode::Mistral3
+                    | VisionCode::Pixtral
                     | VisionCode::Mllama => NormKind::Rms,
                 };
                 let norm = loader.norm(&Norm { name: shown(path), width: *width, rows: 1, kind });
@@ -383,7 +282,7 @@ fn names(code: VisionCode) -> Names {
         },
         VisionCode::Llama4 => Names { layers: "model.layers", ..MLLAMA },
         VisionCode::Mllama => MLLAMA,
-        VisionCode::Mistral3 => Names {
+        VisionCode::Mistral3 | VisionCode::Pixtral => Names {
             layers: "transformer.layers",
             norms: ["attention_norm", "ffn_norm"],
             qkv: &["attention.q_proj", "attention.k_proj", "attention.v_proj"],
@@ -429,7 +328,7 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
         }
         VisionCode::InternVl => ("embeddings.patch_embeddings.projection", "embeddings.position_embeddings"),
         // positions are rotated in, not looked up
-        VisionCode::Mistral3 => ("patch_conv", ""),
+        VisionCode::Mistral3 | VisionCode::Pixtral => ("patch_conv", ""),
         VisionCode::Llama4 => ("patch_embedding.linear", "positional_embedding_vlm"),
         VisionCode::Mllama => ("patch_embedding", "gated_positional_embedding.embedding"),
         VisionCode::Gemma4 => ("patch_embedder.input_proj", "patch_embedder.position_embedding_table"),
@@ -501,6 +400,10 @@ fn projector((tower, vision): (&Tower, &Vision), parts: &Parts<'_>) -> Option<Pr
                 linears: [linear("linear_1")?, linear("linear_2")?],
                 newline: Parts::of(&parts.others, "image_newline"),
             })
+        }
+        VisionCode::Pixtral => {
+            let linear = |path: &str| parts.linear(&format!("multi_modal_projector.{path}"));
+            Some(Projector::Pixtral { linears: [linear("linear_1")?, linear("linear_2")?] })
         }
         VisionCode::Llama4 => {
             let linear = |path: &str| parts.linear(&format!("{name}.{path}"));

@@ -113,7 +113,7 @@ impl<'a> Pass<'_, 'a> {
                     shared.rotary.as_ref().map_or(NOTHING, |(cos, sin)| [sin, cos][index].value.storage)
                 };
                 // pixtral's layers are given their mask by its place
-                let by_position = tower.vision.code == VisionCode::Mistral3;
+                let by_position = tower.vision.in_one_sequence();
                 let of =
                     |tensor: &Option<Tensor<'a>>| tensor.as_ref().map_or(NOTHING, |own| own.value.storage);
                 let arguments = [storage(0), storage(1), of(&shared.positions), of(&shared.full), NOTHING];

@@ -54,7 +54,7 @@ impl Model<'_> {
         let numbers = looked.lies().saturating_mul(looked.vision.patch_numbers);
         let sides = match looked.vision.code {
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => 3,
-            VisionCode::Mistral3 | VisionCode::LlavaNext => 2,
+            VisionCode::Mistral3 | VisionCode::Pixtral | VisionCode::LlavaNext => 2,
             // where each patch is
             VisionCode::Gemma4 => looked.vision.lies(looked.grid).saturating_mul(2),
             VisionCode::Gemma3 | VisionCode::InternVl | VisionCode::Llama4 | VisionCode::Llava => 0,
@@ -69,6 +69,7 @@ impl Model<'_> {
         let says_kinds = !matches!(
             looked.vision.code,
             VisionCode::Mistral3
+                | VisionCode::Pixtral
                 | VisionCode::Llama4
                 | VisionCode::Llava
                 | VisionCode::LlavaNext

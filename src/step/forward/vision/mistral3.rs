@@ -1,6 +1,8 @@
-//! Mistral 3's tower (Pixtral) and projector: the patches of all pictures are one sequence, in which a mask keeps the pictures apart.
+//! Pixtral's tower, and the projectors of Mistral 3 and of LLaVA behind it: the patches of all pictures are one sequence, in which a mask keeps
+//! the pictures apart.
 //!
-//! Sources: transformers 5.17 models/pixtral/modeling_pixtral.py, models/mistral3/modeling_mistral3.py; traced on the null device.
+//! Sources: transformers 5.17 models/pixtral/modeling_pixtral.py, models/mistral3/modeling_mistral3.py, models/llava/modeling_llava.py; traced
+//! on the null device.
 
 use super::bound::{BoundTower, Projector};
 use super::layer::by_picture;
@@ -56,6 +58,31 @@ impl<'a> Pass<'_, 'a> {
             };
             let active = {
                 let inner = merged.through(first);
+                inner.activated(Activation::Gelu, &[])
+            };
+            active.through(second)
+        };
+        self.joined_pictures(by_picture(projected), embedded)
+    }
+
+    /// `LlavaModel.get_image_features` of a tower that is Pixtral's, joined: each patch is a token.
+    pub(super) fn pixtral_features(
+        &self,
+        tower: &BoundTower<'a>,
+        looked: Looked<'_>,
+        embedded: &Tensor<'a>,
+    ) -> Tensor<'a> {
+        let Projector::Pixtral { linears: [first, second] } = &tower.projector else {
+            return embedded.unmodelled("a projector that pixtral does not have");
+        };
+        let projected = {
+            // `output_hidden_states=True`, as of mistral3
+            let states = self.pixtral(tower, looked);
+            let Some(last) = states.last() else {
+                return embedded.unmodelled("a tower without layers");
+            };
+            let active = {
+                let inner = last.through(first);
                 inner.activated(Activation::Gelu, &[])
             };
             active.through(second)

@@ -14,6 +14,7 @@ mod llava;
 mod looked;
 mod mistral3;
 mod mllama;
+mod modules;
 mod ops;
 mod qwen;
 mod rotary;
@@ -49,6 +50,7 @@ impl Model<'_> {
             matches!(
                 tower.vision.code,
                 VisionCode::Mistral3
+                    | VisionCode::Pixtral
                     | VisionCode::Llama4
                     | VisionCode::Llava
                     | VisionCode::LlavaNext
@@ -101,6 +103,10 @@ impl<'a> Pass<'_, 'a> {
             VisionCode::Mistral3 => Some(
                 self.machine
                     .within("vision_tower", &TOWER, || self.mistral3_features(tower, looked, embedded)),
+            ),
+            VisionCode::Pixtral => Some(
+                self.machine
+                    .within("vision_tower", &TOWER, || self.pixtral_features(tower, looked, embedded)),
             ),
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => None,
         };

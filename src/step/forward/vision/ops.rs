@@ -1,6 +1,7 @@
 //! Operations that only towers and what joins them to the text run.
 
-use super::bound::{BoundTower, shown};
+use super::bound::BoundTower;
+use super::modules::shown;
 use crate::dtype::Dtype;
 use crate::model::vision::VisionCode;
 use crate::step::autograd::{Edge, Grad, Input, Node, Results, like, only, share_view};
@@ -66,7 +67,7 @@ impl<'m> Tensor<'m> {
                 shown("vision_tower.embeddings.patch_embedding")
             }
             VisionCode::InternVl => shown("vision_tower.embeddings.patch_embeddings.projection"),
-            VisionCode::Mistral3 => shown("vision_tower.patch_conv"),
+            VisionCode::Mistral3 | VisionCode::Pixtral => shown("vision_tower.patch_conv"),
             VisionCode::Mllama => shown("vision_model.patch_embedding"),
         };
         // a picture's own dimensions stay, channels first
