@@ -126,8 +126,8 @@ fn experts_that_are_balanced_are_answered_in_trls_trainers_on_one_gpu() {
     assert!(report.unsupported[0].reason.contains("output_router_logits"), "{:?}", report.unsupported);
 }
 
-/// trl's `SFTTrainer` on one GPU, whose collator pads, with pictures under DDP and FSDP2, and on text alone under DDP; its other trainers on text alone; other engines
-/// were not compared with towers.
+/// trl's `SFTTrainer` on one GPU, whose collator pads, with pictures under DDP, FSDP2 and ZeRO-1 and -2, and on text alone under all of them; its other
+/// trainers on text alone on one GPU.
 #[test]
 fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
     let pictured = |link: &str| format!("m=Qwen/Qwen2.5-VL-3B-Instruct&img=1&imh=448&imw=448&s=1024&{link}");
@@ -140,15 +140,27 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
         "st=trl&mask=padded&img=0&task=grpo",
         "st=trl&mask=padded&gpus=2&shard=ddp",
         "st=trl&mask=padded&gpus=2&shard=ddp&img=0",
+        "st=trl&mask=padded&gpus=2&shard=zero2&img=0",
+        "st=trl&mask=padded&gpus=2&shard=zero3&img=0&method=full",
+        "st=trl&mask=ones&gpus=8&shard=fsdp2&img=0&method=qlora&p=amp-bf16-weights",
+        "st=trl&mask=ones&gpus=2&shard=ddp&img=0&method=full",
+        "gpus=8&shard=fsdp2&img=0&method=full&p=amp-bf16",
+        "gpus=8&shard=fsdp2&img=0&p=amp-bf16-weights&wrap=accelerate",
+        "gpus=8&shard=zero3&img=0&p=amp-bf16",
         "st=trl&mask=ones&method=full&gpus=8&shard=fsdp2",
         "st=trl&mask=padded&gpus=2&shard=zero2",
     ] {
         let answer = estimate(&share::decode(&pictured(link)).scenarios[0]);
         assert!(answer.memory.is_some(), "{link}: {:?}", answer.issues);
     }
+    // which accelerate has to be told the layers of
+    let told = "m=google/gemma-3-4b-it&img=1&s=1024&method=lora&st=trl&mask=padded&gpus=2&shard=fsdp2";
+    let answer = estimate(&share::decode(told).scenarios[0]);
+    assert!(answer.memory.is_some(), "{:?}", answer.issues);
+    assert!(answer.issues.iter().any(|issue| issue.message.contains("cls_to_wrap: Gemma3DecoderLayer")));
     refuses(
-        "m=google/gemma-3-4b-it&img=1&s=1024&st=trl&mask=padded&gpus=2&shard=fsdp2",
-        "of which the model has no SiglipMultiheadAttentionPoolingHead: it stops",
+        "m=llava-hf/llava-1.5-7b-hf&s=1024&st=trl&mask=padded&gpus=2&shard=fsdp2",
+        "of which the model has no CLIPTextEmbeddings: it stops",
     );
     let refuses_of = refuses;
     let refuses = |link: &str, message: &str| refuses(&pictured(link), message);
@@ -161,8 +173,16 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
         "transformers has no qwen2_5_vl that classifies: AutoModelForSequenceClassification stops",
     );
     refuses(
-        "st=trl&mask=padded&gpus=2&shard=zero2&img=0",
-        "a step of qwen2_5_vl on text alone, on several GPUs, with trl is not modelled",
+        "st=trl&mask=padded&gpus=2&shard=zero2&img=0&task=dpo",
+        "learning from answers with qwen2_5_vl on several GPUs with trl is not modelled",
+    );
+    refuses(
+        "gpus=2&shard=ddp&img=0&method=full&p=amp-bf16",
+        "text alone leaves the tower of qwen2_5_vl, which is trained, without gradients, and DDP stops in the second step",
+    );
+    refuses(
+        "gpus=2&shard=ddp&img=0&method=lora&t=all-linear&p=amp-bf16",
+        "text alone leaves the tower of qwen2_5_vl, whose layers have adapters, without gradients",
     );
     refuses(
         "st=trl&mask=padded&gpus=2&shard=zero3",

@@ -11,6 +11,7 @@ cpu_offload "optimizer" | "all": DeepSpeed's offload_optimizer, with "all" (and 
 "dtype": "amp_fp16" is float16 with what scales the loss: autocast over float32 weights (ddp) or float16 copies of float32 shards (fsdp2) with PyTorch's
 GradScaler, "fp16" DeepSpeed's fp16 engine (zero1, zero2, zero3) over float16 weights, with its own. No gradient overflows.
 "liger", "loss": as fused_losses.py has them.
+"head": "image" with "tower": a model that sees, on text alone (picture_switches.py).
 "float8", "float8_filter", "float8_pad", "float8_gather": as float8_switches.py has them (torchao's folder is on PYTHONPATH); "float8_precompute": true where
 precompute_float8_dynamic_scale_for_fsdp runs after each step.
 "tp": among how many GPUs transformers' own plan divides each layer (DistributedConfig(tp_size)), with "engine": "tp" alone (dtype "bf16", "fp32" under
@@ -242,6 +243,39 @@ def in_float8(case):
     AutoModelForCausalLM.from_config, torch.optim.AdamW.step = converted, stepped
 
 
+def see(case):
+    """Has the harness make a model that sees, which is given text alone, and take its towers' layers for layers too."""
+    import measure
+    import picture_switches
+    import torch
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    case = {"tower": "trained", "method": "full", **case}
+    # compiled at run time (`erfinv_`), which the null device does not do; what weights hold changes nothing
+    torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *a, **k: tensor
+    measure.model_class = lambda case: AutoModelForImageTextToText
+    picture_switches.keep_off_the_tower(case)
+    make, build = AutoModelForImageTextToText.from_config, measure.build_model
+
+    def listed(model):
+        """The layers of the text, then those of the towers."""
+        lists = [own for name, own in model.named_modules() if isinstance(own, torch.nn.ModuleList) and name.split(".")[-1] in ("layers", "layer", "blocks")]
+        return [layer for own in sorted(lists, key=lambda own: own not in list(model.language_model.children())) for layer in own]
+
+    def made(*given, **named):
+        model = make(*given, **named)
+        type(model.model).layers = property(listed)
+        picture_switches.freeze(case, model)
+        return model
+
+    def built(*given, **named):
+        model = build(*given, **named)
+        picture_switches.freeze(case, model)
+        return model
+
+    AutoModelForCausalLM.from_config = AutoModelForImageTextToText.from_config = made
+    measure.build_model = built
+
+
 def divide(case):
     """Has the harness divide the model by transformers' own plan before it is wrapped, step what is divided and what is not as two groups where all else
     are no DTensors, and take the norms of both apart, as transformers' Trainer does: neither runs over tensors of both kinds."""
@@ -322,6 +356,9 @@ def wrap(case):
 
 
 def run(row, show):
+    if row.get("case", row).get("head") == "image":
+        # before the device is there
+        import picture_switches  # noqa: F401
     import fused_losses
     import measure
     import measure_multi
@@ -352,6 +389,8 @@ def run(row, show):
     if case.get("float8"):
         in_float8(case)
     step_with(case)
+    if case.get("head") == "image":
+        see(case)
     if case.get("tp", 1) > 1:
         divide(case)
     if case.get("cpu_offload"):

@@ -11,6 +11,7 @@ With wrapped_by "accelerate" accelerate's own function stays in its place, and w
 
 Keys of a case are trl_steps.py's, and: wrapped_by "axolotl" | "accelerate"; weights "bf16"; cpu_offload "all" (fsdp_config.offload_params; what is pinned is the CPU's affair, so nothing is);
 reshard_after_forward (fsdp_config's own); replicas (`ParallelismConfig(dp_replicate_size, dp_shard_size)`, which accelerate makes a mesh of two dimensions of); cp (`cp_size` of the same: among how many GPUs each sequence is divided; seq is the whole one's length) and rank (0), which of the group it is; efficient_loading (cpu_ram_efficient_loading, true by default: without it axolotl has the whole model on the GPU before it is sharded, and accelerate moves one unit after the other);
+head "image" with tower: a model that sees, on text alone (picture_switches.py);
 fused_adapters true: its functions over projections and their adapters (fused_adapter_switches.py);
 liger, loss: as fused_losses.py has them;
 float8 "tensorwise", with float8_gather: its `fp8: true` and `fp8_enable_fsdp_float8_all_gather` (torchao's folder is on PYTHONPATH);
@@ -41,7 +42,12 @@ def build(case):
     import measure
     import trl_steps
     # adapted here, not by the harness
-    model = trl_steps.build(dict(case, task="sft", fused_adapters=False))
+    own = dict(case, task="sft", fused_adapters=False)
+    if case["head"] == "image":
+        import trl_picture_steps
+        model = trl_picture_steps.build(own)
+    else:
+        model = trl_steps.build(own)
     if case["method"] != "full":
         from peft import LoraConfig, get_peft_model
         lora, kind = case["lora"], case["gradient_checkpointing"]
@@ -77,7 +83,7 @@ def make_trainer(case, folder):
         model.to("cuda")
         torch.cuda.empty_cache()
     fsdp = {"version": 2, "reshard_after_forward": case["reshard_after_forward"], "cpu_ram_efficient_loading": case["efficient_loading"],
-            "activation_checkpointing": kind == "fsdp"}
+            "activation_checkpointing": kind == "fsdp", **trl_steps.told(case)}
     # utils/trainer.py `setup_fsdp_envs`: transformers reads no `offload_params`
     os.environ["FSDP_OFFLOAD_PARAMS"] = str(case["cpu_offload"] == "all").lower()
     args = TrainingArguments(
@@ -144,6 +150,9 @@ def phases(trainer):
 
 
 def run(row, traced):
+    if row.get("case", row).get("head") == "image":
+        # before the device is there
+        import picture_switches  # noqa: F401
     import fused_losses
     import measure
     import torch

@@ -16,6 +16,7 @@ import measure
 import torch
 import transformers
 import trl_steps
+from transformers import initialization
 
 
 def processor_of(case, config):
@@ -44,6 +45,8 @@ def build(case, own=trl_steps.build):
     measure.model_class = lambda case: transformers.AutoModelForImageTextToText
     # compiled at run time (`erfinv_`), which the null device does not do; what weights hold changes nothing
     torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *a, **k: tensor
+    # nor does a weight that ZeRO-3 has divided by then have two dimensions
+    initialization.TORCH_INIT_FUNCTIONS["xavier_uniform_"] = lambda tensor, **k: tensor
     picture_switches.keep_off_the_tower(case)
     model = own(dict(case, images=0))
     picture_switches.freeze(case, model)
@@ -61,6 +64,8 @@ def make_trainer(case, folder):
     # of text alone the model is one that sees, and its texts are as any others
     if case["images"]:
         trl_steps.rows_of = rows_of
+    # with whose processor trl knows that the model sees, and looks for unused parameters under DDP
+    if case["images"] or case["engine"]:
         trl_steps.tokenizer = functools.partial(lambda own: own, processor_of(case, measure.build_config(case)))
     return MAKE(case, folder)
 

@@ -306,8 +306,20 @@ def on_many_gpus(case, folder):
         return {"deepspeed": path}
     if case["engine"] == "fsdp2":
         return {"fsdp": "full_shard auto_wrap", "fsdp_config": {"version": 2, "reshard_after_forward": case["reshard_after_forward"],
-                                                                "cpu_ram_efficient_loading": case["efficient_loading"]}, **in_replicas(case)}
+                                                                "cpu_ram_efficient_loading": case["efficient_loading"], **told(case)}, **in_replicas(case)}
     return {}
+
+
+# of models whose towers name a class that they have not, where accelerate stops: the text's layers, which it is told to wrap
+TOLD = {"gemma3": "Gemma3DecoderLayer", "gemma4": "Gemma4TextDecoderLayer", "llava": "LlamaDecoderLayer", "llava_next": "MistralDecoderLayer"}
+
+
+def told(case):
+    """What fsdp_config says of the layers to wrap: nothing where the model's own names do."""
+    config = measure.build_config({**measure.DEFAULTS, **case})
+    if config.model_type not in TOLD:
+        return {}
+    return {"transformer_layer_cls_to_wrap": [TOLD[config.model_type]]}
 
 
 def in_replicas(case):

@@ -3,9 +3,9 @@
 use crate::dtype::Dtype;
 use crate::scenario::software::{HeadCode, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Compile, Experts, Float8Training, Lora, LossKernel, Method, ModelChoice,
-    Offloading, Optimizer, Pooling, Precision, QatTraining, Quantization, Scenario, Stack, StepTime, Task,
-    TeacherWeights, WeightFormat,
+    AttentionKernel, Checkpointing, Compile, Experts, Float8Training, Lora, LoraTargets, LossKernel, Method,
+    ModelChoice, Offloading, Optimizer, Pooling, Precision, QatTraining, Quantization, Scenario, Stack,
+    StepTime, Task, TeacherWeights, WeightFormat,
 };
 
 /// One model of a job: its weights, the code that runs it, and how it is trained.
@@ -110,6 +110,19 @@ impl Member {
     /// Whether trl makes all logits of it, as its versions did before the head was fused with the log-probabilities.
     pub(crate) fn has_all_logits_of_trl(&self) -> bool {
         self.loss == LossKernel::Full && self.software().head == HeadCode::Trl
+    }
+
+    /// Whether a linear layer beside the text's model gets an adapter, by its path.
+    pub(crate) fn adapts_beside(&self, path: &str) -> bool {
+        let leaf = path.rsplit('.').next().unwrap_or(path);
+        self.adapts
+            && match self.lora.targets {
+                LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
+                LoraTargets::Qv => matches!(leaf, "q_proj" | "v_proj"),
+                LoraTargets::Attention => matches!(leaf, "q_proj" | "k_proj" | "v_proj" | "o_proj"),
+                LoraTargets::Mlp => matches!(leaf, "gate_proj" | "up_proj" | "down_proj"),
+                LoraTargets::Named => self.lora.modules.adapts(path),
+            }
     }
 
     /// The model as it was before it was trained, which scores. LLaMA-Factory makes float32 of what is trained alone.

@@ -305,6 +305,11 @@ impl Architecture {
         self.towers.iter().find_map(|tower| Some((tower, tower.vision.as_ref()?)))
     }
 
+    /// The class of the text's layers, where accelerate and axolotl have to be told it ([`VisionCode::told_layers`]).
+    pub fn told_layers(&self) -> Option<&'static str> {
+        self.vision()?.1.code.told_layers()
+    }
+
     /// Whether its code gives every token three positions, in time, rows and columns, with pictures or without.
     pub fn places_in_grids(&self) -> bool {
         self.vision().is_some_and(|(_, vision)| vision.places())

@@ -50,6 +50,37 @@ pub enum VisionCode {
     Qwen3,
 }
 
+impl VisionCode {
+    /// The class of layers that the code of a model or its tower names (`_no_split_modules`) and the model has not. accelerate and axolotl look
+    /// for all that are named, and stop there. Source: transformers 5.17 models/siglip/modeling_siglip.py, clip/modeling_clip.py,
+    /// gemma4/modeling_gemma4.py.
+    pub fn missing_layers(self) -> Option<&'static str> {
+        match self {
+            VisionCode::Gemma3 => Some("SiglipMultiheadAttentionPoolingHead"),
+            VisionCode::Llava | VisionCode::LlavaNext => Some("CLIPTextEmbeddings"),
+            VisionCode::Gemma4 => Some("Gemma4AudioLayer"),
+            VisionCode::Qwen2
+            | VisionCode::Qwen2_5
+            | VisionCode::Qwen3
+            | VisionCode::InternVl
+            | VisionCode::Llama4
+            | VisionCode::Mistral3
+            | VisionCode::Pixtral
+            | VisionCode::Mllama => None,
+        }
+    }
+
+    /// The class of the text's layers of such a model, which they are told to look for (`transformer_layer_cls_to_wrap`); none where the text is
+    /// another family's.
+    pub fn told_layers(self) -> Option<&'static str> {
+        match self {
+            VisionCode::Gemma3 => Some("Gemma3DecoderLayer"),
+            VisionCode::Gemma4 => Some("Gemma4TextDecoderLayer"),
+            _ => None,
+        }
+    }
+}
+
 /// A tower that can be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vision {

@@ -243,6 +243,10 @@ pub static VISION_TRL: File = File::of("vision-trl");
 /// The same under DDP, FSDP2, ZeRO-1 and ZeRO-2: `held` were written down before any was predicted.
 pub static VISION_RANKS: File = File::of("vision-ranks");
 
+/// One rank with a model that sees on text alone, under every engine, in a loop of one's own, under transformers' Trainer and under trl: `-held-` were
+/// written down before any was predicted.
+pub static IDLE_TOWERS: File = File::of("idle-tower-ranks");
+
 /// axolotl's fused adapters: `-held-` of families, losses and cards that were measured before they were predicted.
 pub static FUSED_ADAPTERS: File = File::of("fused-adapters");
 
@@ -307,7 +311,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 60] = [
+pub static FILES: [&File; 62] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -350,6 +354,7 @@ pub static FILES: [&File; 60] = [
     &VISION,
     &VISION_TRL,
     &VISION_RANKS,
+    &IDLE_TOWERS,
     &INT8,
     &TORCHAO,
     &GPTQ,

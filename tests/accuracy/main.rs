@@ -148,6 +148,11 @@ fn every_row_of_trainers_ranks_is_predicted() {
     TRAINER.is_predicted(34, [0.001, 0.002, 0.49], [0.001, 3.8, 3.9]);
 }
 
+#[test]
+fn every_row_of_text_alone_beside_an_idle_tower_is_predicted() {
+    IDLE_TOWERS.is_predicted(20, [0.005, 0.03, 0.09], [0.02, 1.2, 8.3]);
+}
+
 /// None of them was looked at while the code was written.
 #[test]
 fn every_row_of_sequences_that_gpus_share_is_predicted() {
@@ -206,7 +211,7 @@ fn every_row_with_pictures_under_trl_is_predicted() {
 
 #[test]
 fn every_row_with_pictures_on_several_gpus_is_predicted() {
-    VISION_RANKS.is_predicted(34, [0.01, 0.05, 0.06], [0.07, 0.9, 8.9]);
+    VISION_RANKS.is_predicted(35, [0.01, 0.05, 0.06], [0.07, 0.9, 8.9]);
 }
 
 #[test]

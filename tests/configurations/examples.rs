@@ -143,6 +143,27 @@ fn what_a_file_runs_is_predicted() {
     assert!(!issue.message.is_empty() && issue.fix.is_some(), "{issue}");
 }
 
+/// accelerate stops at the classes that Gemma 3's tower names and has not, unless it is told others.
+#[test]
+fn layers_that_accelerate_would_not_find_are_named() {
+    let of = |model: &str, rest: &str| {
+        linked(&format!(
+            "#v=1&m={model}&method=lora&p=amp-bf16-weights&mask=padded&gpus=8&shard=fsdp2&st={rest}"
+        ))
+    };
+    let launcher =
+        |scenario| configuration(&scenario, Configuration::Accelerate).expect("it is written").text;
+    let script = |scenario| headroom::export::script(&scenario).expect("it is written");
+    let gemma = || of("google/gemma-3-4b-it", "trl");
+    assert!(launcher(gemma()).contains("fsdp_transformer_layer_cls_to_wrap: Gemma3DecoderLayer\n"));
+    assert!(script(gemma()).contains("\"transformer_layer_cls_to_wrap\": [\"Gemma3DecoderLayer\"]"));
+    let qwen = || of("Qwen/Qwen2.5-VL-3B-Instruct", "trl");
+    assert!(!launcher(qwen()).contains("cls_to_wrap") && !script(qwen()).contains("cls_to_wrap"));
+    // a loop goes by the same names, what embeds patches among them
+    let looped = script(of("google/gemma-3-4b-it", "transformers&mask=none"));
+    assert!(looped.contains("_no_split_modules and \"Embed\" not in"), "{looped}");
+}
+
 #[test]
 fn checkpoints_are_said_by_the_trainer_and_what_they_gather_by_the_launcher() {
     let of = |saving: &str| {

@@ -247,6 +247,14 @@ pub const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "docs/accuracy.md",
+        "`data/measurements/idle-tower-ranks.json`: {idle-tower-ranks rows} steps of one rank",
+    ),
+    (
+        "docs/accuracy.md",
+        "beside an idle tower: the allocated peak is off by {idle-tower-ranks allocated median} % in the median and {idle-tower-ranks allocated worst} % at worst, the reserved peak by {idle-tower-ranks reserved median} % in the median and {idle-tower-ranks reserved worst} % at worst.",
+    ),
+    (
+        "docs/accuracy.md",
         "`data/measurements/fused-loss-ranks.json`: {fused-loss-ranks rows} steps of one rank",
     ),
     (

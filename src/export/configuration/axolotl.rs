@@ -141,6 +141,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         lines.set("fsdp_version", 2);
         lines.table("fsdp_config", |lines| {
             lines.set("auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
+            if let Some(class) = run.architecture.told_layers() {
+                lines.set("transformer_layer_cls_to_wrap", class);
+            }
             lines.set("cpu_ram_efficient_loading", true);
             lines.set("offload_params", scenario.cluster.cpu == CpuOffload::All);
             lines.set("reshard_after_forward", scenario.cluster.reshards);

@@ -48,6 +48,9 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
         lines.table("fsdp_config", |lines| {
             lines.set("fsdp_version", 2);
             lines.set("fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
+            if let Some(class) = run.architecture.told_layers() {
+                lines.set("fsdp_transformer_layer_cls_to_wrap", class);
+            }
             lines.set("fsdp_cpu_ram_efficient_loading", true);
             lines.set("fsdp_offload_params", cluster.cpu == CpuOffload::All);
             lines.set("fsdp_reshard_after_forward", cluster.reshards);

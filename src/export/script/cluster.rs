@@ -105,7 +105,15 @@ impl Run<'_> {
             None | Some(Engine::Ddp) => call,
             Some(Engine::Fsdp2) => {
                 let states = self.saved_states();
-                let own = format!("{{\"reshard_after_forward\": {}{states}}}", boolean(cluster.reshards));
+                let told = self.architecture.told_layers().map(|class| {
+                    // the others that the model names are not all there
+                    format!(", \"transformer_layer_cls_to_wrap\": [\"{class}\"]")
+                });
+                let own = format!(
+                    "{{\"reshard_after_forward\": {}{states}{}}}",
+                    boolean(cluster.reshards),
+                    told.unwrap_or_default()
+                );
                 let mesh = (cluster.replicas > 1).then(|| {
                     Call::new("ParallelismConfig")
                         .keyword("dp_replicate_size", cluster.replicas)
@@ -220,8 +228,13 @@ impl Engine {
                     true => format!(", reshard_after_forward={reshards}"),
                     false => String::new(),
                 };
+                // what embeds patches is named beside layers
+                let layers = match run.architecture.told_layers() {
+                    Some(_) => " and \"Embed\" not in type(module).__name__",
+                    None => "",
+                };
                 format!(
-                    "how = {}\nfor layer in [module for module in model.modules() if type(module).__name__ in model._no_split_modules]:\n    \
+                    "how = {}\nfor layer in [module for module in model.modules() if type(module).__name__ in model._no_split_modules{layers}]:\n    \
                      fully_shard(layer, reshard_after_forward={reshards}, **how)\nfully_shard(model{root}, **how)\n\
                      torch.cuda.empty_cache()  # the layers were there, one after the other, before their shards\n",
                     shared.written(0)

@@ -116,6 +116,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                 if scenario.method == Method::Qlora && scenario.stack != Stack::Torchtune {
                     issues.push(Issue::new(Severity::Note, Field::Method, SHARDED_4BIT));
                 }
+                issues.extend(architecture.and_then(|architecture| told_layers(scenario, architecture)));
             }
             Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
                 let message = format!(
@@ -377,6 +378,18 @@ fn gives_all_tokens(architecture: &Architecture) -> bool {
     architecture.family.is_some_and(|family| family.modeling.router == Router::Every)
 }
 
+/// The layers that accelerate and axolotl are told to wrap, where those that a model names are not all there.
+fn told_layers(scenario: &Scenario, architecture: &Architecture) -> Option<Issue> {
+    let told = architecture.told_layers().filter(|_| scenario.is_under_trainer())?;
+    let missing = architecture.vision()?.1.code.missing_layers()?;
+    let message = format!(
+        "{} names layers of the class {missing} and has none, at which accelerate stops (\"Could not find the transformer layer class\"); this is \
+         a run that is told which to wrap (fsdp_config, transformer_layer_cls_to_wrap: {told}): the tower is the root's, whole on each GPU in each step",
+        architecture.model_type
+    );
+    Some(Issue::new(Severity::Note, Field::Sharding, message))
+}
+
 fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<&'static str> {
     let habits = scenario.training_loop;
     let has = |is_part: fn(&Architecture) -> bool| architecture.is_some_and(is_part);
@@ -440,7 +453,9 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
         when(has(is_recurrent), "state spaces and linear attention"),
         when(scenario.cluster.is_zero() && has(is_of_fsdp2), "this family under DeepSpeed"),
         when(
-            has(|architecture| !architecture.towers.is_empty()) && scenario.pictures.count == 0,
+            has(|architecture| !architecture.towers.is_empty())
+                && scenario.pictures.count == 0
+                && scenario.stack == Stack::Liger,
             "a model with a tower on text alone",
         ),
         when(has(|architecture| architecture.encoder.is_some()), "encoder-decoders"),

@@ -89,20 +89,6 @@ fn is_target(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
     }
 }
 
-/// Whether a linear layer outside of the text model gets an adapter, by its path: it is no part of a decoder layer, which [`is_target`]
-/// goes by.
-pub(super) fn adapts_idle(member: &Member, path: &str) -> bool {
-    let leaf = path.rsplit('.').next().unwrap_or(path);
-    member.adapts
-        && match member.lora.targets {
-            LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
-            LoraTargets::Qv => matches!(leaf, "q_proj" | "v_proj"),
-            LoraTargets::Attention => matches!(leaf, "q_proj" | "k_proj" | "v_proj" | "o_proj"),
-            LoraTargets::Mlp => matches!(leaf, "gate_proj" | "up_proj" | "down_proj"),
-            LoraTargets::Named => member.lora.modules.adapts(path),
-        }
-}
-
 /// Whether the output head gets an adapter.
 pub(super) fn adapts_head(member: &Member, name: &str) -> bool {
     adapts_layers(member) && head_is_target(member, name)

@@ -107,9 +107,6 @@ impl<'a> Model<'a> {
     }
 }
 
-/// The tower of a projector that is registered apart from what sees.
-const PROJECTOR: &str = "multi_modal_projector";
-
 /// What is put on a machine, and what it will be given there.
 #[derive(Clone, Copy)]
 struct Loads<'a> {
@@ -185,7 +182,10 @@ impl<'a> Loads<'a> {
             shared: Shared { known: widest, ..Shared::default() },
         };
         let unquantised = (!architecture.towers.is_empty()).then(|| architecture.last_outside()).flatten();
-        let tower = self.towers(&mut loader, unquantised.as_deref(), (upcast, base));
+        // only what is trained is made float32
+        let stored = upcast.then_some(base);
+        let (tower, idle) =
+            vision::towers(&mut loader, (architecture, batch), unquantised.as_deref(), stored);
         let mut outside = self.before_layers(&mut loader);
         let first_apart = self.first_is_apart(&loader, inputs_require_grad);
         let whole = apart == Apart::All;
@@ -269,6 +269,7 @@ impl<'a> Loads<'a> {
             device,
             encoder,
             tower,
+            idle,
             layer_groups: bound_groups,
             outside,
             inputs_require_grad,
@@ -286,37 +287,6 @@ impl<'a> Loads<'a> {
             part,
             part_groups,
         }
-    }
-
-    /// The towers, which are registered before the text's model: the one that sees, and those that lie idle. Frozen ones stay in their own
-    /// element type where what is trained is made float32.
-    fn towers(
-        self,
-        loader: &mut Loader<'_>,
-        unquantised: Option<&str>,
-        (upcast, base): (bool, Dtype),
-    ) -> Option<vision::BoundTower<'a>> {
-        let dtype = loader.dtype;
-        let mut tower = None;
-        // only what is trained is made float32
-        if upcast && loader.is_tower_frozen() {
-            loader.dtype = base;
-        }
-        for own in &self.architecture.towers {
-            if let Some(seen) =
-                vision::looks(self.architecture, self.batch).filter(|(seen, _)| seen.name == own.name)
-            {
-                // mllama's projector is registered apart
-                let projector = self.architecture.towers.iter().find(|other| other.name == PROJECTOR);
-                tower = vision::load(loader, (seen.0, seen.1, projector), unquantised);
-                continue;
-            }
-            if own.name != PROJECTOR || tower.is_none() {
-                loader.idle_tower(own, unquantised);
-            }
-        }
-        loader.dtype = dtype;
-        tower
     }
 
     /// Embeddings and what stands between them and the layers.

@@ -2,16 +2,12 @@
 
 mod quantised;
 
-use super::adapters::adapts_idle;
 use super::stacks::liger;
 use super::stacks::torchtune::positions::Positions;
 use super::tuners::Shared;
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
-use crate::model::Tower;
-use crate::model::blocks::{
-    BareParam, Conv, Divided, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Table,
-};
+use crate::model::blocks::{BareParam, Conv, Divided, Linear, LinearClass, Moe, Norm, NormKind, Table};
 use crate::model::modeling::{Liger, Modeling};
 use crate::scenario::software::{ModelCode, Quantiser, Software, Trainer};
 use crate::scenario::tuners::Scaled;
@@ -309,37 +305,12 @@ impl Loader<'_> {
 
     /// Whether a linear layer of a tower gets an adapter, by its path.
     pub fn adapts_tower(&self, path: &str) -> bool {
-        !self.is_tower_frozen() && adapts_idle(self.member, path)
-    }
-
-    /// A tower that lies in memory and does not run, but for that parameter in what it is quantised to. A frozen one has no adapters.
-    pub fn idle_tower(&mut self, tower: &Tower, unquantised: Option<&str>) {
-        let first = self.state.params.next();
-        for param in &tower.params {
-            self.tower(param, unquantised != Some(param.name.as_str()));
-        }
-        if self.is_tower_frozen() {
-            (first..self.state.params.next()).for_each(|id| self.freeze(id));
-        }
+        !self.is_tower_frozen() && self.member.adapts_beside(path)
     }
 
     /// Whether what looks at pictures stays as it is.
     pub fn is_tower_frozen(&self) -> bool {
         self.batch.pictures.tower == VisionTower::Frozen
-    }
-
-    /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.
-    fn tower(&mut self, param: &Param, quantisable: bool) {
-        match (param.role, &param.shape[..]) {
-            (ParamRole::LinearWeight, [output, input]) => {
-                let path = param.name.trim_end_matches(".weight");
-                let adapted = self.adapts_tower(path);
-                self.linear(&Linear::new("tower", *input, *output), adapted, quantisable);
-            }
-            _ => {
-                self.parameter((1, param.numel()));
-            }
-        }
     }
 
     pub fn freeze(&mut self, id: ParamId) {

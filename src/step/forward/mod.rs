@@ -101,6 +101,8 @@ pub(super) struct Model<'a> {
     pub encoder: Option<BoundEncoder>,
     /// What looks at pictures, where the batch has some.
     tower: Option<vision::BoundTower<'a>>,
+    /// The layers of towers that lie idle, where the batch has none.
+    idle: Vec<Range<ParamId>>,
     pub outside: BoundOutside,
     /// Whether the embedding's output is made to require a gradient (`enable_input_require_grads`).
     pub inputs_require_grad: bool,

@@ -1,5 +1,7 @@
 //! What an engine of several GPUs wraps of a model.
 
+use std::ops::Range;
+
 use super::Model;
 use super::bound::{BoundLayer, find};
 use super::vision::BoundTower;
@@ -16,7 +18,8 @@ impl Model<'_> {
         Wrapped {
             params: self.params.clone(),
             layers: self.layers.iter().map(|layer| layer.own.clone()).collect(),
-            tower: self.tower.iter().flat_map(BoundTower::layers).collect(),
+            tower: self.tower_units(wrapper),
+            sees: self.tower.is_some(),
             adapters: if self.shards && wrapper == Wrapper::Axolotl { self.adapters() } else { Vec::new() },
             unhooked: self.read_by_functions(),
             repeated: repeated
@@ -34,6 +37,15 @@ impl Model<'_> {
             },
             ends: self.ends(wrapper, cluster.sharded),
         }
+    }
+
+    /// The layers of its towers, where each is a unit.
+    fn tower_units(&self, wrapper: Wrapper) -> Vec<Range<ParamId>> {
+        if !wrapper.finds_towers(self.architecture) {
+            return Vec::new();
+        }
+        let seen = self.tower.iter().flat_map(BoundTower::layers);
+        seen.chain(self.idle.iter().cloned()).collect()
     }
 
     /// By layer: both factors of each adapter in it.

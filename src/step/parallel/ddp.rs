@@ -5,9 +5,14 @@
 
 use std::ops::Range;
 
+use super::finds_unused;
 use crate::dtype::Dtype;
+use crate::issue::{Field, Issue};
+use crate::job::{Act, Batch, Job, Member};
 use crate::memory::Category;
-use crate::scenario::Cluster;
+use crate::model::Architecture;
+use crate::model::blocks::{Param, ParamRole};
+use crate::scenario::{Cluster, VisionTower};
 use crate::step::heap::{Heap, StorageId};
 use crate::step::params::{ParamId, Parameter, Params};
 use crate::step::what::{Source, What};
@@ -165,6 +170,29 @@ impl Ddp {
         full.extend(open);
         full
     }
+}
+
+/// An issue where DDP waits for gradients that never come: of a trained tower beside text alone, or of its adapters.
+pub(super) fn all_learn(job: &Job, member: &Member, architecture: &Architecture) -> Result<(), Issue> {
+    let is_idle = |batch: Batch| batch.pictures.count == 0 && batch.pictures.tower != VisionTower::Frozen;
+    let learns = |param: &Param| {
+        let path = param.name.trim_end_matches(".weight");
+        !member.adapts || param.role == ParamRole::LinearWeight && member.adapts_beside(path)
+    };
+    let waits = job.round.iter().filter_map(Act::batch).all(is_idle)
+        && architecture.towers.iter().flat_map(|tower| &tower.params).any(learns);
+    if !waits || finds_unused(member, architecture) {
+        return Ok(());
+    }
+    let message = format!(
+        "text alone leaves the tower of {}, {}, without gradients, and DDP stops in the second step (\"Expected to have finished reduction in the prior \
+         iteration before starting a new one\") unless it looks for unused parameters (find_unused_parameters=True), as trl has it done but under \
+         reentrant checkpoints",
+        architecture.model_type,
+        if member.adapts { "whose layers have adapters" } else { "which is trained" }
+    );
+    let fix = "freeze the tower (vision-tower frozen), or choose FSDP2 or one of DeepSpeed's stages";
+    Err(Issue::error(Field::VisionTower, message).with_fix(fix))
 }
 
 /// Bytes of a parameter's gradient.

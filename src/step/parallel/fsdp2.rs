@@ -63,6 +63,8 @@ pub(in crate::step) struct Fsdp2 {
     units: Vec<Unit>,
     /// The root's place among them.
     root: usize,
+    /// How many layers of the model's tower are among them.
+    tower: usize,
     /// The layer that runs last.
     last_layer: Option<usize>,
     /// The units that adapters are by themselves, behind the root.
@@ -93,8 +95,9 @@ struct Unit {
     before: Option<usize>,
     /// The whole parameters, while they are there.
     gathered: Vec<StorageId>,
-    /// The gradient of all its shards.
+    /// The gradient of all its shards, and the parameters that it is of: those that nothing runs have none.
     grad: StorageId,
+    arrived: Vec<ParamId>,
     /// What was added up across replicas, until backward is over (`AllReduceState`).
     all_reduced: StorageId,
 }
@@ -109,6 +112,7 @@ impl Unit {
             before: None,
             gathered: Vec::new(),
             grad: NOTHING,
+            arrived: Vec::new(),
             all_reduced: NOTHING,
         }
     }
@@ -156,6 +160,7 @@ impl Fsdp2 {
             ahead: NOTHING,
             ahead_of: 0,
             root: 0,
+            tower: 0,
             last_layer: None,
             adapters: Adapters::default(),
             reduced: NOTHING,
@@ -217,7 +222,9 @@ impl Fsdp2 {
         let inner = layers + model.tower.len();
         let root = inner + model.ends.len();
         (self.root, self.last_layer) = (root, layers.checked_sub(1));
-        let first = if model.tower.is_empty() { 0 } else { layers };
+        self.tower = model.tower.len();
+        let sees = model.sees && !model.tower.is_empty();
+        let first = if sees { layers } else { 0 };
         self.owners = vec![root as u32; params.list.len()];
         let unit = |ids, before| Unit { before, ..Unit::of(params, ids) };
         for (index, layer) in model.layers.iter().chain(&model.tower).enumerate() {
@@ -225,7 +232,7 @@ impl Fsdp2 {
                 self.owners[id as usize] = index as u32;
             }
             let before = match index {
-                _ if index == first => None,
+                _ if index == first || !sees && index >= layers => None,
                 0 => inner.checked_sub(1),
                 _ => Some(index - 1),
             };
@@ -256,6 +263,11 @@ impl Fsdp2 {
             self.units[begins].before = Some(*last);
         }
         alike
+    }
+
+    /// Whether the layers of the model's tower are units.
+    pub fn has_tower(&self) -> bool {
+        self.tower > 0
     }
 
     /// Whether shards are on the CPU.
@@ -368,7 +380,7 @@ impl Fsdp2 {
             if grad == NOTHING {
                 continue;
             }
-            for id in &unit.params {
+            for id in &std::mem::take(&mut unit.arrived) {
                 heap.retain(grad);
                 params.list[*id as usize].grad = grad;
             }

@@ -73,8 +73,9 @@ pub(super) struct Wrapped {
     pub params: Range<usize>,
     /// Those of each layer.
     pub layers: Vec<Range<ParamId>>,
-    /// Those of each layer of what looks at pictures.
+    /// Those of each layer of what looks at pictures, where such layers are units, and whether they run: beside text alone they do not.
     pub tower: Vec<Range<ParamId>>,
+    pub sees: bool,
     /// By layer: what of its adapters is a unit by itself, in the order in which it runs.
     pub adapters: Vec<Vec<ParamId>>,
     /// Those of them whose own modules are never called, so that no hook is around them.

@@ -2,6 +2,7 @@
 
 use super::Wrapper;
 use super::contexts;
+use super::ddp::all_learn;
 use super::trainers::{by_accelerate, by_axolotl, by_torchtitan};
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member, Scorer};
@@ -83,14 +84,14 @@ pub(in crate::step) fn supported(
     }
     // of what is not followed first what the run cannot do without
     if (job.cluster.is_fsdp2() || job.cluster.is_zero()) && member.training.is_some() {
-        followed(job.cluster, architecture, modeling, sees)?;
+        followed(job.cluster, architecture, modeling)?;
     }
     match member.stack {
         Stack::Transformers | Stack::Liger if job.members.len() > 1 => {
             return refuse(Field::Gpus, "a job that does more than train one model".into(), "use one GPU");
         }
         Stack::Transformers | Stack::Liger => match Wrapper::of(job.cluster, Trainer::Loop) {
-            Wrapper::Axolotl => by_axolotl(job.cluster, member)?,
+            Wrapper::Axolotl => by_axolotl(job.cluster, member, architecture)?,
             Wrapper::Accelerate => by_accelerate(job, member, architecture)?,
             Wrapper::Loop | Wrapper::Torchtune | Wrapper::Torchtitan => {}
         },
@@ -189,18 +190,7 @@ pub(in crate::step) fn supported(
         }
     }
     match job.cluster.sharding {
-        Sharding::Ddp if member.method == Method::Full && !architecture.towers.is_empty() && !sees => {
-            let what = match member.software().trainer {
-                // its `SFTTrainer` looks for unused parameters of every model that sees
-                Trainer::Trl => "full fine-tuning of a model with parts that text does not run",
-                _ => {
-                    "full fine-tuning of a model with parts that text does not run, which DDP stops at (\"Expected to have finished \
-                     reduction\"),"
-                }
-            };
-            refuse(Field::Method, what.into(), "choose LoRA or QLoRA")
-        }
-        Sharding::Ddp => Ok(()),
+        Sharding::Ddp => all_learn(job, member, architecture),
         Sharding::Distributed => refuse(
             Field::Sharding,
             "Megatron's distributed optimizer under another library".into(),
@@ -235,6 +225,11 @@ fn on_one(cluster: Cluster, member: &Member) -> Result<(), Issue> {
 /// What of torchtune's distributed recipes was not compared.
 fn by_recipe(job: &Job, member: &Member, architecture: &Architecture) -> Result<(), Issue> {
     let Cluster { sharding, replicas, sharded, .. } = job.cluster;
+    if !architecture.towers.is_empty() {
+        let message =
+            format!("torchtune's recipes of {} on several GPUs are not modelled", architecture.model_type);
+        return Err(Issue::error(Field::Stack, message).with_fix("choose transformers or trl"));
+    }
     if sharding != Sharding::Fsdp2 {
         let message = format!("torchtune's recipes shard by FSDP2: they have no {}", sharding.label());
         return Err(Issue::error(Field::Sharding, message).with_fix("choose FSDP2"));
@@ -394,12 +389,7 @@ fn unfollowed(cluster: Cluster, field: Field, what: &str, fix: &str) -> Issue {
 }
 
 /// Whether the hooks of FSDP2 and ZeRO are followed around the modules of a model.
-fn followed(
-    cluster: Cluster,
-    architecture: &Architecture,
-    modeling: Modeling,
-    sees: bool,
-) -> Result<(), Issue> {
+fn followed(cluster: Cluster, architecture: &Architecture, modeling: Modeling) -> Result<(), Issue> {
     let family = &architecture.model_type;
     let refuse = |what: &str| {
         let fix = "choose DDP, or a text decoder such as llama, qwen3 or gemma2";
@@ -416,8 +406,8 @@ fn followed(
     if architecture.encoder.is_some() || !architecture.extra.is_empty() {
         return refuse(&format!("what {family} has beside the layers of its decoder"));
     }
-    if !sees && !architecture.towers.is_empty() {
-        return refuse(&format!("{family} without pictures, of which parts lie idle,"));
+    if !architecture.towers.is_empty() && architecture.vision().is_none() {
+        return refuse(&format!("what {family} sees with"));
     }
     // what is gathered for them was not followed
     let has_biases = |block: &Block| matches!(&block.ffn, FeedForward::Moe(moe) if moe.expert_bias);

@@ -3,6 +3,7 @@
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member, Scorer};
 use crate::model::Architecture;
+use crate::model::vision::VisionCode;
 use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, CpuOffload, LoraTargets, LossKernel, Method, Precision};
 
@@ -12,6 +13,7 @@ pub(super) fn by_accelerate(job: &Job, member: &Member, architecture: &Architect
         let message = format!("{what} under FSDP2 as accelerate wraps it is not modelled");
         Err(Issue::error(field, message).with_fix(fix))
     };
+    finds_layers(architecture, "accelerate")?;
     let other = "choose DDP, ZeRO-1 or ZeRO-2";
     let trainer = member.software().trainer;
     let trained = job.members.iter().filter(|member| member.training.is_some()).count();
@@ -125,10 +127,15 @@ fn offloaded_by_trl(job: &Job, member: &Member, architecture: &Architecture) -> 
 }
 
 /// What of axolotl's way to wrap a model for FSDP2 was not compared.
-pub(super) fn by_axolotl(cluster: Cluster, member: &Member) -> Result<(), Issue> {
+pub(super) fn by_axolotl(
+    cluster: Cluster,
+    member: &Member,
+    architecture: &Architecture,
+) -> Result<(), Issue> {
     if member.training.is_none() {
         return Ok(());
     }
+    finds_layers(architecture, "axolotl")?;
     let refuse = |field, what: &str, fix: &str| {
         let message = format!("{what} under FSDP2 as axolotl wraps it is not modelled");
         Err(Issue::error(field, message).with_fix(fix))
@@ -145,6 +152,21 @@ pub(super) fn by_axolotl(cluster: Cluster, member: &Member) -> Result<(), Issue>
         }
     }?;
     divided(cluster, member, "axolotl")
+}
+
+/// An issue where the layers that a model names are not all there, and it is not known which it would have to be told.
+fn finds_layers(architecture: &Architecture, who: &str) -> Result<(), Issue> {
+    let code = architecture.vision().map(|(_, vision)| vision.code);
+    let Some(class) = code.filter(|code| code.told_layers().is_none()).and_then(VisionCode::missing_layers)
+    else {
+        return Ok(());
+    };
+    let message = format!(
+        "{who} wraps the classes of layers that {} and its tower name, of which the model has no {class}: it stops (\"Could not find the transformer \
+         layer class\") unless it is told which (transformer_layer_cls_to_wrap), which is not followed of this family",
+        architecture.model_type
+    );
+    Err(Issue::error(Field::Sharding, message).with_fix("choose DDP"))
 }
 
 /// What neither was compared with.

@@ -34,6 +34,11 @@ static OWNED: What = What::own(
     "the averaged gradients of all parameters that this rank's partition has a part of",
     STAGES,
 );
+static ZEROS: What = What::own(
+    "zeros",
+    "the gradient of a parameter of this rank's partition that nothing in the step ran",
+    STAGES,
+);
 static CLONE: What = What::own(
     "gradient beyond the bucket",
     "a copy of a gradient that is larger than the bucket, which nothing writes to until it is in the CPU's memory",
@@ -80,8 +85,9 @@ pub(in crate::step) struct Zero {
     waiting: Vec<u32>,
     /// The reduced gradients of this rank's parameters in this backward pass (`grads_in_partition`).
     reduced: StorageId,
-    /// Those that wait for the step (`averaged_gradients`).
+    /// Those that wait for the step (`averaged_gradients`), and whether the first tensor among them has some of a later group than the first.
     averaged: Vec<StorageId>,
+    is_shared: bool,
     /// The float32 gradients of the partitions, while the optimizer steps.
     single: Vec<StorageId>,
     /// Where the optimizer is in the CPU's memory.
@@ -97,6 +103,8 @@ struct Trained {
     /// The group that it is of, and its first element in the flat tensor of that.
     group: usize,
     offset: u64,
+    /// Whether its gradient came since gradients were taken last.
+    arrived: bool,
 }
 
 /// The parameters that are trained, in the groups that the optimizer is given: weights decay, and norms and biases do not where they are
@@ -127,6 +135,7 @@ impl Zero {
             waiting: Vec::new(),
             reduced: NOTHING,
             averaged: Vec::new(),
+            is_shared: false,
             single: Vec::new(),
             offload: Offload::of(cluster),
             accumulates: false,
@@ -186,7 +195,7 @@ impl Zero {
                 let param = &params.list[id];
                 let numel = param.numel.saturating_mul(u64::from(param.times));
                 self.places[id] = Some(self.trained.len() as u32);
-                self.trained.push(Trained { id: id as ParamId, numel, group, offset });
+                self.trained.push(Trained { id: id as ParamId, numel, group, offset, arrived: false });
                 offset = offset.saturating_add(numel);
             }
             // NCCL's buffers begin at four bytes (`nccl_start_alignment_factor`)
@@ -217,6 +226,7 @@ impl Zero {
     /// (`reduce_ready_partitions_and_remove_grads`).
     pub fn arrived(&mut self, heap: &mut Heap, params: &mut Params, id: ParamId, steps: bool) {
         let Some(place) = self.places.get(id as usize).copied().flatten() else { return };
+        self.trained[place as usize].arrived = true;
         // `setup_buckets`
         if self.contiguous && self.buffers[0] == NOTHING {
             let buffer = |heap: &mut Heap| {
@@ -380,30 +390,39 @@ impl Zero {
             }
             // `reduce_gradients`: one parameter after the other
             for place in 0..self.trained.len() as u32 {
-                if !self.overlaps {
+                if !self.overlaps && self.trained[place as usize].arrived {
                     self.collect(heap, params, place, steps);
                 }
             }
         }
         self.reduce(heap, params, steps);
         self.accumulates |= !steps;
-        for buffer in &mut self.buffers {
-            heap.release(std::mem::replace(buffer, NOTHING));
-        }
         let mut own = vec![std::mem::replace(&mut self.reduced, NOTHING)];
         for trained in &self.trained {
             let grad = std::mem::replace(&mut params.list[trained.id as usize].grad, NOTHING);
             if self.has_part(trained) && self.offload.is_none() {
-                own.push(grad);
+                // `get_all_grad_tensors`: of what nothing ran there are zeros
+                let zeros = |heap: &mut Heap| {
+                    let bytes = trained.numel.saturating_mul(self.compute.bytes());
+                    heap.alloc_as(Category::Gradients, bytes, self.compute, &ZEROS)
+                };
+                own.push(if trained.arrived { grad } else { zeros(heap) });
             } else {
                 heap.release(grad);
             }
         }
+        let came = |trained: &&Trained| trained.arrived && self.has_part(trained);
+        self.is_shared = self.trained.iter().filter(came).any(|trained| trained.group > 0);
+        self.trained.iter_mut().for_each(|trained| trained.arrived = false);
         if self.averaged.is_empty() {
             self.averaged = own;
         } else {
             // added to those of earlier micro-batches
-            own.into_iter().for_each(|grad| heap.release(grad));
+            own.into_iter().rev().for_each(|grad| heap.release(grad));
+        }
+        // `_release_ipg_buffers`
+        for buffer in &mut self.buffers {
+            heap.release(std::mem::replace(buffer, NOTHING));
         }
     }
 
@@ -424,8 +443,6 @@ impl Zero {
             heap.release(wide);
             tensors[self.trained[place as usize].group] += 1;
         }
-        // of all groups' gradients there is one tensor, which goes with those of the last group
-        let is_shared = tensors.iter().filter(|tensors| **tensors > 0).count() > 1;
         for (partition, tensors) in self.partitions.iter().zip(tensors) {
             let flat =
                 if tensors > 1 { scratch(heap, *partition, self.compute, &FLAT_GRADIENT) } else { NOTHING };
@@ -433,8 +450,10 @@ impl Zero {
             self.single.push(heap.alloc_as(Category::Gradients, bytes, Dtype::F32, &FLAT_GRADIENT));
             heap.release(flat);
         }
-        let kept = usize::from(is_shared).min(self.averaged.len());
-        self.averaged.drain(kept..).for_each(|grad| heap.release(grad));
+        // of all groups' gradients there is one tensor, which goes with those of the last group that has any in it
+        let kept = usize::from(self.is_shared).min(self.averaged.len());
+        // a list lets go of its last one first
+        self.averaged.drain(kept..).rev().for_each(|grad| heap.release(grad));
     }
 
     /// The optimizer has stepped: the partitions are gathered in the flat tensor (`all_gather_dp_groups`).
@@ -457,44 +476,4 @@ pub(super) fn scratch(heap: &mut Heap, numel: u64, dtype: Dtype, what: &'static 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::hardware::Device;
-    use crate::hardware::Gpu;
-    use crate::units::Bytes;
-
-    /// The bytes that each reduction lays out in one tensor, of two ranks and two parameters.
-    fn flattened(numels: [u64; 2], bucket_size: u64, waiting: &[u32]) -> Vec<u64> {
-        let mut cluster = Cluster { gpus: 2, sharding: Sharding::Zero2, ..Cluster::ONE };
-        cluster.deepspeed.reduce_bucket = bucket_size;
-        let [first, second] = numels;
-        let trained = |id, numel, offset| Trained { id, numel, group: 0, offset };
-        let zero = Zero {
-            trained: vec![trained(0, first, 0), trained(1, second, first)],
-            partitions: vec![(first + second) / 2],
-            elements: waiting.iter().map(|place| numels[*place as usize]).sum(),
-            waiting: waiting.to_vec(),
-            ..Zero::of(cluster, Dtype::Bf16, false)
-        };
-        let mut heap = Heap::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), None);
-        let before = heap.storages.len();
-        zero.average(&mut heap);
-        heap.storages[before..].iter().map(|storage| storage.requested).collect()
-    }
-
-    #[test]
-    fn what_falls_to_one_rank_is_reduced_where_it_is() {
-        assert_eq!(flattened([512, 512], 1000, &[0]), [0; 0]);
-        assert_eq!(flattened([512, 512], 2000, &[0, 1]), [2048]);
-        // it lies across both ranks
-        assert_eq!(flattened([24, 1000], 2000, &[1]), [2000]);
-    }
-
-    #[test]
-    fn a_gradient_beyond_the_bucket_is_reduced_piece_by_piece() {
-        // 488 elements of the first rank, then 512 of the second: neither fills the bucket alone
-        assert_eq!(flattened([24, 1000], 600, &[1]), [2000]);
-        // the first is more than a bucket: a slice by itself, twice
-        assert_eq!(flattened([24, 1000], 100, &[1]), [0; 0]);
-    }
-}
+mod tests;

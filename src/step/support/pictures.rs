@@ -169,12 +169,14 @@ fn engine(job: &Job, architecture: &Architecture, member: &Member) -> Result<(),
         Err(Issue::error(field, format!("{what} with trl is not modelled")).with_fix(fix))
     };
     let reads_text = job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count == 0);
-    // there each GPU does what one does alone, and unused parameters are looked for
     let tunes = job.round.iter().filter(|act| act.batch().is_some()).all(Act::is_of_fine_tuning);
-    if reads_text && !(tunes && cluster.sharding == Sharding::Ddp) {
-        let what = format!("a step of {family} on text alone, {},", cluster.place_in_words());
-        let fix = format!("give it pictures, or {}", cluster.without_engine().1);
-        return refuse(Field::Pictures, what, &fix);
+    if reads_text && !tunes {
+        let what = format!("learning from answers with {family} {}", cluster.place_in_words());
+        return refuse(Field::Task, what, &format!("fine-tune, or {}", cluster.without_engine().1));
+    }
+    if reads_text {
+        // its tower lies idle, as in a loop of one's own
+        return Ok(());
     }
     match cluster.sharding {
         Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => {}
@@ -198,27 +200,19 @@ fn engine(job: &Job, architecture: &Architecture, member: &Member) -> Result<(),
 /// The same of accelerate's FSDP2, which makes units of the layers that a model and what it is made of name (`_no_split_modules`).
 fn by_accelerate(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
     let family = &architecture.model_type;
-    let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
     let not_compared = |field, what: String, fix: &str| {
-        refuse(field, format!("{what} under FSDP2 as accelerate wraps it is not modelled"), fix)
+        let message = format!("{what} under FSDP2 as accelerate wraps it is not modelled");
+        Err(Issue::error(field, message).with_fix(fix))
     };
-    let lacks = match architecture.vision().map(|(_, vision)| vision.code) {
+    match architecture.vision().map(|(_, vision)| vision.code) {
         Some(VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3)
-        | Some(VisionCode::InternVl | VisionCode::Mistral3 | VisionCode::Pixtral | VisionCode::Mllama) => {
-            None
-        }
-        Some(VisionCode::Gemma3) => Some("SiglipMultiheadAttentionPoolingHead"),
-        Some(VisionCode::Llava | VisionCode::LlavaNext) => Some("CLIPTextEmbeddings"),
+        | Some(VisionCode::InternVl | VisionCode::Mistral3 | VisionCode::Pixtral | VisionCode::Mllama)
+        | Some(VisionCode::Gemma3)
+        // their layers are not found
+        | Some(VisionCode::Llava | VisionCode::LlavaNext) => {}
         Some(VisionCode::Gemma4 | VisionCode::Llama4) | None => {
             return not_compared(Field::Sharding, format!("a step with pictures of {family}"), "choose DDP");
         }
-    };
-    if let Some(class) = lacks {
-        let message = format!(
-            "accelerate wraps the classes of layers that {family} and its tower name, of which the model has no {class}: it stops (\"Could not find \
-             the transformer layer class\") unless it is told which (transformer_layer_cls_to_wrap), which is not followed"
-        );
-        return refuse(Field::Sharding, message, "choose DDP");
     }
     if architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_))) {
         return not_compared(

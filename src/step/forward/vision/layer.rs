@@ -10,6 +10,7 @@ use crate::step::autograd::Edge;
 use crate::step::forward::inputs::{MASK, Shared};
 use crate::step::forward::{Given, Model, Pass};
 use crate::step::heap::NOTHING;
+use crate::step::machine::State;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Role, Source};
 
@@ -159,7 +160,8 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        if !self.shards {
+        let is_unit = |state: &mut State| state.parallel.units().is_none_or(|fsdp| fsdp.has_tower());
+        if !self.shards || !self.machine.with(is_unit) {
             return self.tower_block(tower, (number, looked), hidden, shared);
         }
         let given = shared.map(|tensor| self.machine.unit_input(tensor));

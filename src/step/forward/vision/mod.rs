@@ -18,6 +18,7 @@ mod modules;
 mod ops;
 mod qwen;
 mod rotary;
+mod towers;
 
 use super::{Model, Pass};
 use crate::dtype::Dtype;
@@ -25,11 +26,12 @@ use crate::model::vision::VisionCode;
 use crate::step::tensor::Tensor;
 use crate::step::what::{Source, What};
 
-pub(super) use bound::{BoundTower, load, looks};
+pub(super) use bound::{BoundTower, looks};
 use layer::TOWER;
 pub(super) use mllama::Crossing;
 pub(super) use qwen::Deep;
 use qwen::Features;
+pub(super) use towers::towers;
 
 static IMAGE_MASK: What = What::own("image_mask", "which tokens are a picture's", Source::Modeling);
 

@@ -39,6 +39,7 @@ impl Fsdp2 {
         let (mut numel, mut sizes) = (0u64, Vec::with_capacity(grads.capacity()));
         let mut uneven = Vec::new();
         let mut stored = None;
+        let mut arrived = Vec::with_capacity(grads.capacity());
         for (id, shard) in self.units[unit].params.iter().zip(&self.units[unit].shards) {
             let param = &mut params.list[*id as usize];
             let grad = std::mem::replace(&mut param.grad, NOTHING);
@@ -46,6 +47,7 @@ impl Fsdp2 {
                 let is_part = self.sums_norms() && param.rows == 1;
                 let grad = if is_part { self.summed(heap, grad, param.numel) } else { grad };
                 grads.push(grad);
+                arrived.push(*id);
                 sizes.push(*shard);
                 let padded = shard.saturating_mul(self.world);
                 uneven.extend((padded != param.numel).then_some(padded));
@@ -84,6 +86,7 @@ impl Fsdp2 {
             heap.release(std::mem::replace(&mut output, cast));
         }
         heap.release(last);
+        self.units[unit].arrived = arrived;
         self.add_to(heap, unit, output);
     }
 
@@ -114,7 +117,9 @@ impl Fsdp2 {
 
     /// The gradient of the shard of a parameter that is alone in its unit, which nothing reduced.
     pub fn add_gradient(&mut self, heap: &mut Heap, id: ParamId, gradient: StorageId) {
-        self.add_to(heap, self.owners[id as usize] as usize, gradient);
+        let unit = self.owners[id as usize] as usize;
+        self.units[unit].arrived = vec![id];
+        self.add_to(heap, unit, gradient);
     }
 
     /// `_chunk_cat` has a kernel that makes float32 of bfloat16, and none of float16 (`_chunk_cat_out_cuda`): gradients whose rows do not

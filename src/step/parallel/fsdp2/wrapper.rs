@@ -1,5 +1,6 @@
 //! Whose code wraps a model in units, which decides what the units are.
 
+use crate::model::Architecture;
 use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, WrappedBy};
 
@@ -28,6 +29,16 @@ impl Wrapper {
             (Trainer::Loop, WrappedBy::Axolotl) if cluster.is_fsdp2() => Wrapper::Axolotl,
             (Trainer::Loop, WrappedBy::Accelerate) if cluster.is_fsdp2() => Wrapper::Accelerate,
             (Trainer::Loop | Trainer::Megatron, _) => Wrapper::Loop,
+        }
+    }
+
+    /// Whether it makes units of the layers of a model's towers. accelerate and axolotl look for all classes that a model and what it is made of
+    /// name (`_no_split_modules`), and stop where one is not there; told which to look for (`transformer_layer_cls_to_wrap`), the text's
+    /// layers, they leave the towers to the root.
+    pub fn finds_towers(self, architecture: &Architecture) -> bool {
+        match self {
+            Wrapper::Accelerate | Wrapper::Axolotl => architecture.told_layers().is_none(),
+            Wrapper::Loop | Wrapper::Torchtune | Wrapper::Torchtitan => true,
         }
     }
 
