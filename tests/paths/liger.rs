@@ -4,8 +4,7 @@ use headroom::memory::Stage;
 use headroom::scenario::Field;
 use headroom::{estimate, share};
 
-use super::answer_alike;
-use super::refused::refuses;
+use crate::{answer_alike, refuses};
 
 #[test]
 fn ligers_kernels_have_the_same_figures_on_both_paths() {
