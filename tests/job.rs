@@ -485,3 +485,33 @@ fn of_unsloths_trainers_two_are_answered() {
     let issue = export::script(&dpo).expect_err("no file is written");
     assert_eq!(issue.field, Field::Task);
 }
+
+/// trl's head asks for no cache whatever the config says, of a reference as of what is trained (trainer/dpo_trainer.py, kto_trainer.py
+/// `use_cache=False`); a teacher of GKD's is called as it is, and fills one.
+#[test]
+fn a_reference_of_trls_fills_no_cache() {
+    let needed = |task: Task, reference: Reference| {
+        let with = |fills_cache: bool| {
+            let mut scenario = Scenario {
+                task,
+                model: ModelChoice::Catalogue("Qwen/Qwen2.5-0.5B".into()),
+                method: Method::Full,
+                stack: Stack::Trl,
+                mask: Mask::Padded,
+                batch: 4,
+                sequence: 1024,
+                checkpointing: Checkpointing::Off,
+                ..Scenario::default()
+            };
+            scenario.answers.reference = reference;
+            scenario.training_loop.fills_cache = fills_cache;
+            let found = estimate(&scenario);
+            found.memory.unwrap_or_else(|| panic!("{task:?}: {:?}", found.issues)).needed()
+        };
+        (with(false), with(true))
+    };
+    for task in [Task::Dpo, Task::Kto] {
+        let (without, with) = needed(task, Reference::Scored);
+        assert_eq!(without, with, "{task:?}");
+    }
+}

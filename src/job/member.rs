@@ -51,6 +51,8 @@ pub struct Member {
     pub dropout_modules_off: bool,
     /// The forward pass fills a cache of keys and values.
     pub fills_cache: bool,
+    /// Whether a trainer of trl's calls it as it is, for all of its logits, and not by a head of the trainer's own.
+    pub is_called_whole: bool,
     /// What its last hidden states become.
     pub head: HeadKind,
     /// Whether the trainer prepares 4-bit weights itself, whatever its library does elsewhere: all else is made float32, then
@@ -175,7 +177,7 @@ impl Member {
                 Precision::Bf16 if casts => Precision::AmpBf16Weights,
                 precision => precision,
             };
-            teacher.fills_cache = true;
+            (teacher.fills_cache, teacher.is_called_whole) = (true, true);
         }
         teacher
     }
@@ -274,6 +276,7 @@ impl From<&Scenario> for Member {
             dropout_modules_off: disables_dropout,
             // `PPOTrainer` leaves the config's `use_cache` as it was
             fills_cache: habits.fills_cache && by_loop || scenario.task == Task::Ppo,
+            is_called_whole: false,
             returns_states: scenario.task == Task::Ppo,
             returns_last_state: scenario.stack == Stack::Unsloth && scenario.task == Task::Grpo,
             // a reference's

@@ -311,4 +311,7 @@ fn sequences_that_gpus_share_have_an_answer_under_accelerate() {
     }
     assert!(by_accelerate(llama, "32760", "").contains("no multiple of 16"));
     assert!(by_accelerate("google/gemma-2-2b", "32768", "").contains("see the whole text"));
+    // text alone beside an idle tower, which was not compared with divided sequences
+    let sees = by_accelerate("Qwen/Qwen2.5-VL-3B-Instruct", "32768", "");
+    assert!(sees.contains("a model that sees where GPUs share each sequence was not compared"), "{sees}");
 }

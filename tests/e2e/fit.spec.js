@@ -97,3 +97,9 @@ test("scenarios side by side have the verdict that each has alone", async ({ hea
   await headroom.open("?v=1&m=meta-llama/Llama-2-7b-hf&method=lora&b=6&gpu=23GB&2.b=4&3.b=30");
   await expect(headroom.page.getByRole("row", { name: "On its card" })).toHaveText(/Tight.*Fits.*Does not fit/s);
 });
+
+test("a table that leaves models out says how many there are", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=plan&table-models=qwen");
+  await expect(page.getByText(/^The 20 nearest of \d+ models with such a name: more words/)).toBeVisible();
+  await expect(headroom.fits.getByRole("row")).toHaveCount(21);
+});

@@ -115,3 +115,27 @@ test("zoom by button, key and wheel, and back", async ({ headroom, page }) => {
   await headroom.button("Whole step").click();
   await expect(headroom.button("Zoom out")).toBeDisabled();
 });
+
+test("what is there all the while can be left out", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=timeline");
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  const figure = page.getByRole("figure", { name: "Over one step" });
+  const peak = await figure.getByText(/^peak \d/).innerText();
+  const weights = figure.locator(".part-weights");
+  await expect(weights.first()).toBeAttached();
+  await page.getByRole("button", { name: "Only what changes" }).click();
+  await expect(page.getByText(/^Drawn above the [\d.]+ GiB that are there all the while\.$/)).toBeVisible();
+  // adapters' weights and the frozen ones stay; the peak is as high as before
+  await expect(weights).toHaveCount(0);
+  await expect(figure.getByText(/^peak \d/)).toHaveText(peak);
+  await page.getByRole("button", { name: "Only what changes" }).click();
+  await expect(weights.first()).toBeAttached();
+});
+
+test("a stretch's table does not call its edges those of the pass", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=timeline");
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  await page.getByRole("group", { name: "Zoom" }).getByRole("button", { name: "Zoom in" }).click();
+  await page.getByText("As a table").click();
+  await expect(page.getByRole("rowheader", { name: /where the stretch (begins|ends)$/ }).first()).toBeVisible();
+});

@@ -19,7 +19,7 @@ pub(in crate::step) use fused::{alone, alone_backward};
 pub(in crate::step) fn scaled_dot_product<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     match scores.kernel {
         Kernel::Math | Kernel::Eager | Kernel::Efficient if scores.ranks > 1 => {
-            let what = "sequences that GPUs share with another attention kernel than flash and cuDNN's";
+            let what = "sequences that GPUs share, with another attention kernel than flash and cuDNN's, which PyTorch takes for these values on this card,";
             math::attention(scores, given).unmodelled(what)
         }
         Kernel::Math | Kernel::Eager => math::attention(scores, given),

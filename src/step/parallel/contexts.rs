@@ -58,7 +58,7 @@ pub(super) fn supported(
     };
     by_mesh(cluster)?;
     let attends = |mixer: &Mixer| matches!(mixer, Mixer::Attention(attention) if attention.window.is_none());
-    if !architecture.blocks.iter().all(|block| attends(&block.mixer)) || modeling.code != Code::Llama {
+    if !architecture.blocks.iter().all(|block| attends(&block.mixer)) {
         let message = "layers that look at a window, or that are no plain attention, cannot be divided so: accelerate stops (\"Context parallelism does \
                        not support attention layers of type\") or they were not compared";
         return refuse(
@@ -66,6 +66,13 @@ pub(super) fn supported(
             message.into(),
             "choose a model whose layers all see the whole text, or a context parallel size of 1",
         );
+    }
+    if modeling.code != Code::Llama {
+        let what = format!("the code of {}", architecture.model_type);
+        return not_compared(Field::Model, &what, "choose another model, or a context parallel size of 1");
+    }
+    if !architecture.towers.is_empty() {
+        return not_compared(Field::Model, "a model that sees", "choose a text decoder");
     }
     let mut attentions = architecture.blocks.iter().filter_map(|block| block.mixer.attention());
     if attentions

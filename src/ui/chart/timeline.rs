@@ -76,9 +76,7 @@ impl Against<'_> {
             above.reserved = (moment.reserved + self.context).saturating_sub(stays);
             above
         };
-        let capacity = self.capacity.saturating_sub(stays);
-        let against = Against { context: Bytes::ZERO, capacity, stays, ..self };
-        (against, moments.iter().map(above).collect())
+        (Against { context: Bytes::ZERO, stays, ..self }, moments.iter().map(above).collect())
     }
 }
 
@@ -92,6 +90,8 @@ pub fn draw(
     width: u32,
 ) -> String {
     let amount = |bytes: Bytes| unit.amount(bytes + stays);
+    // a card that ends below what stays ends below the drawing
+    let end = capacity.0.checked_sub(stays.0).map(Bytes);
     let marks = Marks::default();
     let mut body = String::new();
     let root = Svg::new(&mut body, &marks, (width, HEIGHT)).into_drawing_area();
@@ -103,8 +103,8 @@ pub fn draw(
     let seen = measured.iter().fold(0., |most: f64, (_, bytes)| most.max(*bytes));
     let most = highest.max(reserved).max(Bytes(seen as u64));
     // A card far larger than the step would press it flat: then it is only said how far up it ends.
-    let shows_capacity = capacity.0 as f64 <= most.0 as f64 * NEAR;
-    let most = if shows_capacity { most.max(capacity) } else { most };
+    let line = end.filter(|end| end.0 as f64 <= most.0 as f64 * NEAR);
+    let most = line.map_or(most, |line| most.max(line));
     let area = ChartBuilder::on(&root)
         .margin_top(6 * SCALE)
         .margin_bottom(PHASES as i32 * SCALE)
@@ -126,15 +126,17 @@ pub fn draw(
         if !moments.is_empty() {
             taken.push(pen.peak(peak, moments.len(), highest, format!("peak {}", amount(highest))));
         }
-        let (height, side, text) = if shows_capacity {
-            let y = capacity.0 as f64;
+        let told = unit.amount(capacity);
+        let (height, side, text) = if let Some(line) = line {
+            let y = line.0 as f64;
             pen.line("capacity", [(0., y), (moments.len() as f64, y)]);
             let (_, height) = pen.area.map_coordinate(&(0., y));
-            (height - 4 * SCALE, VPos::Bottom, format!("{} {place}", amount(capacity)))
+            (height - 4 * SCALE, VPos::Bottom, format!("{told} {place}"))
         } else {
-            (4 * SCALE, VPos::Top, format!("↑ the card ends at {}", amount(capacity)))
+            let way = if end.is_some() { '↑' } else { '↓' };
+            (4 * SCALE, VPos::Top, format!("{way} the card ends at {told}"))
         };
-        if shows_capacity || !moments.is_empty() {
+        if line.is_some() || !moments.is_empty() {
             // at the end, or where the peak's name stands there at the beginning
             let (left, _) = pen.area.map_coordinate(&(0., 0.));
             let ends = [(width as i32 * SCALE, HPos::Right), (left + 4 * SCALE, HPos::Left)];
@@ -144,7 +146,8 @@ pub fn draw(
             taken.push(if is_free { at_end } else { at_start }.write(&pen, "capacity-name"));
         }
         if !moments.is_empty() {
-            let words = if reserved > capacity { "PyTorch would reserve" } else { "PyTorch reserves" };
+            let words =
+                if reserved + stays > capacity { "PyTorch would reserve" } else { "PyTorch reserves" };
             pen.name_reserved(moments, reserved, context, words, &taken);
         }
     }
@@ -345,6 +348,11 @@ mod tests {
             svg[at..].split('<').next().map(str::to_owned)
         };
         assert_eq!(peak(above, &changing), peak(whole, &moments));
+        // what stays is more than this card has: its size is told all the same
+        let (above, changing) = against(Bytes::mib(500), Bytes::gib(1.)).above_what_stays(&moments);
+        let svg = draw(&changing, &[], above, Unit::Binary, 800);
+        assert!(svg.contains("↓ the card ends at 1.00 GiB") && !svg.contains("class=\"capacity\""), "{svg}");
+        assert!(svg.contains(">PyTorch would reserve<"), "{svg}");
     }
 
     #[test]

@@ -63,8 +63,7 @@ pub(in crate::step) fn fills_cache(modeling: Modeling, architecture: &Architectu
         // trl's head asks for none whatever the config says
         && (member.software().head != HeadCode::Trl
             || member.returns_states
-            // a teacher of which all logits are asked is called as it is
-            || member.fills_cache && member.training.is_none())
+            || member.is_called_whole)
         && member.checkpointing == Checkpointing::Off
         && match architecture.head.objective {
             Objective::CausalLm => true,
