@@ -181,7 +181,7 @@ fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
 fn teacher(fields: &mut Fields<'_>) -> Result<Teacher, CheckError> {
     let usual = Scenario::default().teacher;
     let divergence = fields.choice("divergence", usual.divergence)?;
-    let Some(own) = fields.get("teacher") else { return Ok(usual) };
+    let Some(own) = fields.get("teacher") else { return Ok(Teacher { divergence, ..usual }) };
     let mut own = Fields::of(own, &NAMES);
     let config = own.get("config").ok_or("there is no config of the teacher")?;
     let model = CustomModel::read("teacher", &config.to_string())?;

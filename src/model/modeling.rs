@@ -10,7 +10,7 @@ mod rows;
 mod stacks;
 
 pub use lists::{
-    classifies_generically, gives_token_types, has_pooler, is_remote, is_torchtitans, lacks_sdpa,
+    classifies_generically, gives_token_types, has_pooler, is_remote, is_torchtitans, lacks_sdpa, lies_idle,
     rewards_generically, scales_activations, shares_layers_by_plan, withholds_cache,
 };
 pub use rows::{families, of};

@@ -76,7 +76,16 @@ impl VisionCode {
         match self {
             VisionCode::Gemma3 => Some("Gemma3DecoderLayer"),
             VisionCode::Gemma4 => Some("Gemma4TextDecoderLayer"),
-            _ => None,
+            VisionCode::Llava
+            | VisionCode::LlavaNext
+            | VisionCode::Qwen2
+            | VisionCode::Qwen2_5
+            | VisionCode::Qwen3
+            | VisionCode::InternVl
+            | VisionCode::Llama4
+            | VisionCode::Mistral3
+            | VisionCode::Pixtral
+            | VisionCode::Mllama => None,
         }
     }
 }

@@ -50,14 +50,14 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
             let replicates = software.trainer != Trainer::Megatron
                 && scenario.cluster.is_many()
                 && scenario.cluster.sharding == Sharding::Ddp
-                && scenario.divided().gpus() != gpus;
+                && scenario.divided().parts() != gpus;
             if let Some(sharding) = sharding.filter(|_| replicates) {
                 scenario.cluster.sharding = *sharding;
             }
             // where all share the layers none are left that share shards
             if software.trainer != Trainer::Megatron
                 && scenario.cluster.is_many()
-                && scenario.divided().gpus() == gpus
+                && scenario.divided().parts() == gpus
             {
                 scenario.cluster.sharding = Sharding::Ddp;
             }

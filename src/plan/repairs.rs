@@ -87,7 +87,9 @@ fn one_after_the_other(scenario: &Scenario) -> Option<Repair> {
         let answer = Answer::of_tensors(last.clone());
         if let Some(fit) = answer.fit() {
             let changes = Change::between(scenario, &last, first?);
-            return Some(Repair { changes, needed: fit.needed, scenario: Box::new(last) });
+            let repair = Repair { changes, needed: fit.needed, scenario: Box::new(last) };
+            // what makes no difference to either of them is no change to name
+            return (!repair.changes.is_empty()).then_some(repair);
         }
         let refusal = answer.refusal();
         let key = Key::of(refusal.field).filter(is_setting)?;

@@ -80,9 +80,15 @@ impl Scenario {
             // a task may bring another library than the scenario's
             let stack = if usual.stack == Stack::Trl { Stack::Trl } else { self.stack };
             let engines = Software::of(stack).divides_by();
-            // what these trainers do beside 4-bit weights is followed under the last alone
+            // what is followed under the last alone, if at all: these trainers beside 4-bit weights, adapters in pure 16 bits, a reference that
+            // scores the data beforehand, pictures; its shards bitsandbytes' optimizers step too
             let in_4_bits = self.method == Method::Qlora;
-            let is_left = in_4_bits && matches!(self.task, Task::Orpo | Task::Cpo | Task::Simpo);
+            let is_pure = matches!(self.precision, Precision::Bf16 | Precision::Fp16);
+            let is_left = in_4_bits && matches!(self.task, Task::Orpo | Task::Cpo | Task::Simpo)
+                || is_pure && self.method.has_adapters()
+                || self.task.has_reference() && self.answers.reference == Reference::Precomputed
+                || self.pictures.count > 0
+                || self.optimizer.is_of_bitsandbytes();
             if let Some(sharding) = if is_left { engines.last() } else { engines.first() } {
                 usual.cluster.sharding = *sharding;
             }
@@ -159,7 +165,7 @@ impl Scenario {
     /// all of them share each layer there is nothing left to shard.
     fn is_usually_sharded(&self) -> bool {
         self.cluster.is_many()
-            && self.divided().gpus() != self.cluster.gpus
+            && self.divided().parts() != self.cluster.gpus
             && (self.method == Method::Full
                 || matches!(self.stack, Stack::Torchtune | Stack::Torchtitan)
                 || self.weights_exceed_the_card())
@@ -282,6 +288,10 @@ impl Scenario {
         }
         if !Key::of(Field::TransformerImpl).is_some_and(&given) {
             filled.cluster.layout.layers = filled.defaults().cluster.layout.layers;
+        }
+        // whether they share sequences hangs on the engine
+        if filled.cluster.layout.context > 1 && !Key::of(Field::Sharding).is_some_and(&given) {
+            filled.cluster.sharding = filled.defaults().cluster.sharding;
         }
         let usual = filled.defaults();
         for key in keys().filter(|key| !given(key) && !key.is_same(&plain, &usual)) {

@@ -305,11 +305,19 @@ fn sequences_that_gpus_share_have_an_answer_under_accelerate() {
         (" --mask none", "texts that share a row"),
         (" --stack liger", "beside attention that GPUs share"),
         (" --replicas 2", "cannot be divided into groups"),
+        (" --cpu-offload all", "in the CPU's memory where GPUs share each sequence was not compared"),
+        (" --method full --precision bf16", "bf16 (pure) where GPUs share each sequence was not compared"),
     ] {
         let err = by_accelerate(llama, "32768", more);
         assert!(err.contains(told), "{more}: {err}");
     }
     assert!(by_accelerate(llama, "32760", "").contains("no multiple of 16"));
+    // the engine that full fine-tuning has anyway need not be said
+    for parts in ["2", "8"] {
+        let base = ["estimate", "--gpus", "8", "--method", "full", "--model", llama, "--seq-length", "32768"];
+        let run = headroom(&[&base[..], &["--wrapped-by", "accelerate", "--cp", parts]].concat());
+        assert!(matches!(run.status, Some(0 | 1)) && run.out.contains("FSDP2"), "{parts}: {}", run.err);
+    }
     assert!(by_accelerate("google/gemma-2-2b", "32768", "").contains("see the whole text"));
     // text alone beside an idle tower, which was not compared with divided sequences
     let sees = by_accelerate("Qwen/Qwen2.5-VL-3B-Instruct", "32768", "");

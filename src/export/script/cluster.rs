@@ -4,6 +4,7 @@ use super::python::{Call, boolean, literal};
 use super::run::{NAME, Run};
 use crate::export::deepspeed;
 use crate::hardware::machines_of;
+use crate::model::vision::VisionCode;
 use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, CpuOffload, Method, ReduceDtype, Sharding};
 
@@ -229,7 +230,8 @@ impl Engine {
                     false => String::new(),
                 };
                 // what embeds patches is named beside layers
-                let layers = match run.architecture.told_layers() {
+                let code = run.architecture.vision().map(|(_, vision)| vision.code);
+                let layers = match code.and_then(VisionCode::missing_layers) {
                     Some(_) => " and \"Embed\" not in type(module).__name__",
                     None => "",
                 };

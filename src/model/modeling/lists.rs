@@ -73,6 +73,14 @@ pub fn is_torchtitans(model_type: &str) -> bool {
     TORCHTITAN.contains(&model_type)
 }
 
+/// Families that see whose text alone was compared on several GPUs, beside a tower that lies idle.
+const IDLE_TOWERS: [&str; 4] = ["gemma3", "qwen2_5_vl", "qwen3_vl", "internvl"];
+
+/// Whether text alone of that family was compared on several GPUs.
+pub fn lies_idle(model_type: &str) -> bool {
+    IDLE_TOWERS.contains(&model_type)
+}
+
 /// Families whose class in transformers 5.17 has no attention by `scaled_dot_product_attention` (`_supports_sdpa`): loading stops where it is
 /// asked for.
 const WITHOUT_SDPA: [&str; 15] = [

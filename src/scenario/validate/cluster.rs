@@ -3,7 +3,7 @@
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
-use crate::model::modeling::{Code, FloatRotary, Router};
+use crate::model::modeling::{Code, FloatRotary, Router, lies_idle};
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::software::{HeadCode, Trainer};
 use crate::scenario::{
@@ -455,7 +455,8 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
         when(
             has(|architecture| !architecture.towers.is_empty())
                 && scenario.pictures.count == 0
-                && scenario.stack == Stack::Liger,
+                && (scenario.stack == Stack::Liger
+                    || !has(|architecture| lies_idle(&architecture.model_type))),
             "a model with a tower on text alone",
         ),
         when(has(|architecture| architecture.encoder.is_some()), "encoder-decoders"),

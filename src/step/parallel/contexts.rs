@@ -10,7 +10,9 @@ use crate::model::Architecture;
 use crate::model::blocks::{Attention, Mixer};
 use crate::model::modeling::{Code, Modeling};
 use crate::scenario::software::Trainer;
-use crate::scenario::{AttentionKernel, Cluster, Lengths, LossKernel, Mask, WrappedBy};
+use crate::scenario::{
+    AttentionKernel, Cluster, CpuOffload, Lengths, LossKernel, Mask, Precision, WrappedBy,
+};
 use crate::units::grouped;
 
 /// Among how many GPUs each sequence is divided where that is followed of transformers' modules; 1 where it is not.
@@ -83,6 +85,13 @@ pub(super) fn supported(
             "heads that are no multiple of 8 or wider than 256",
             "choose another model",
         );
+    }
+    if cluster.cpu != CpuOffload::Off {
+        return not_compared(Field::CpuOffload, "what lies in the CPU's memory", "keep all on the GPUs");
+    }
+    if !matches!(member.precision, Precision::AmpBf16 | Precision::AmpBf16Weights) {
+        let what = member.precision.label();
+        return not_compared(Field::Precision, what, "choose bf16 mixed");
     }
     if architecture.has_experts() {
         return not_compared(Field::Model, "a mixture of experts", "choose a dense model");

@@ -101,7 +101,7 @@ fn counts(scenario: &Scenario, counts: &Parameters) -> String {
     let with =
         if scenario.task.trains() && scenario.method.has_adapters() { " with its adapters" } else { "" };
     // of a model whose layers GPUs share a GPU has a part
-    let of_part = if scenario.divided().gpus() > 1 { " on this GPU" } else { "" };
+    let of_part = if scenario.divided().parts() > 1 { " on this GPU" } else { "" };
     let total = format!("{} parameters{with}{of_part}", parameters(counts.total));
     if counts.trainable == 0 {
         total

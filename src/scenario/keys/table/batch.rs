@@ -176,7 +176,7 @@ pub(super) const KEYS: &[Key] = &[
         link: "roll",
         name: "rollouts",
         label: "Answers come from",
-        help: "Who generates the answers that the model learns from: vLLM, elsewhere or with a share of the card, or the training itself by transformers",
+        help: "Who generates the answers that the model learns from: vLLM, elsewhere or with a share of the card, or the training itself by transformers; under GKD they are the data set's own where transformers does not",
         field: Field::Rollouts,
         group: Group::Training,
         place: Place::Surface,
