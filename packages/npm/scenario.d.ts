@@ -72,7 +72,7 @@ export interface Scenario {
   "pooling"?: "mean" | "cls" | "lasttoken";
   /** Where the scores of the model as it was come from */
   "reference"?: "scored" | "none" | "precomputed";
-  /** Who generates the answers that the model learns from: vLLM, elsewhere or with a share of the card, or the training itself by transformers */
+  /** Who generates the answers that the model learns from: vLLM, elsewhere or with a share of the card, or the training itself by transformers; under GKD they are the data set's own where transformers does not */
   "rollouts"?: "server" | "transformers";
   /** The model that is learned from, which lies on the card beside the one that is trained: a Hub id, or same for the model that is trained; its vocabulary has to be as large */
   "teacher"?: string;

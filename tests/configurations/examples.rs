@@ -160,7 +160,9 @@ fn layers_that_accelerate_would_not_find_are_named() {
     let qwen = || of("Qwen/Qwen2.5-VL-3B-Instruct", "trl");
     assert!(!launcher(qwen()).contains("cls_to_wrap") && !script(qwen()).contains("cls_to_wrap"));
     // a loop goes by the same names, what embeds patches among them
-    let looped = script(of("google/gemma-3-4b-it", "transformers&mask=none"));
+    let looped = script(linked(
+        "#v=1&m=google/gemma-3-4b-it&method=lora&p=amp-bf16&mask=none&gpus=8&shard=fsdp2&st=transformers",
+    ));
     assert!(looped.contains("_no_split_modules and \"Embed\" not in"), "{looped}");
 }
 

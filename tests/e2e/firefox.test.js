@@ -87,3 +87,34 @@ test("close looks come from the worker", async () => {
   await says("PyTorch reserves");
   await until(() => performance.getEntriesByType("resource").some(({ name }) => name.endsWith("worker.js")));
 });
+
+test("the cheapest change is one press away, and back", async () => {
+  await open("#v=1&gpu=rtx-3060-12gb&b=4");
+  await says("Does not fit");
+  await until(() => document.querySelector(".levers[aria-busy=false] .lever"));
+  await page.click(".lever");
+  await says("Fits");
+  await page.keyboard.down("Control");
+  await page.keyboard.press("z");
+  await page.keyboard.up("Control");
+  await says("Does not fit");
+});
+
+test("the timeline is drawn, and asked with the keys", async () => {
+  await open("#v=1&view=timeline");
+  await until(() => document.querySelector(".timeline .peak"));
+  await page.focus(".scrubber");
+  await page.keyboard.press("Home");
+  await until(() => document.querySelector(".scrubber").ariaValueNow === "1");
+  await until(() => document.querySelectorAll("#moment .alive li").length === 5);
+});
+
+test("the plan's tables are filled beside the page", async () => {
+  await open("#v=1&view=plan&gpu=rtx-3060-12gb&b=4");
+  await until(() => document.querySelectorAll(".lever-table[aria-busy=false] tbody tr").length > 3);
+});
+
+test("two scenarios stand side by side", async () => {
+  await open("#v=1&view=compare&2.method=lora");
+  await until(() => document.body.textContent.includes("What differs"));
+});

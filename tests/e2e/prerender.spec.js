@@ -91,3 +91,16 @@ test("where the code does not come, the first answer stays and the page says so"
   await expect(headroom.verdict).toContainText("Fits");
   problems.length = 0;
 });
+
+test("a program that stopped says so, and keeps the scenario", async ({ headroom, page }) => {
+  await headroom.open("#v=1&b=7");
+  // what `catch_crashes` marks where the program panics
+  await page.evaluate(() => (document.documentElement.dataset.state = "crashed"));
+  await expect(page.getByRole("heading", { name: "Headroom stopped" })).toBeVisible();
+  await expect(page.locator("#app")).toBeHidden();
+  await page.getByRole("button", { name: "Reload" }).click();
+  await expect(headroom.box("Micro-batch size")).toHaveValue("7");
+  await page.evaluate(() => (document.documentElement.dataset.state = "crashed"));
+  await page.getByRole("button", { name: "Start afresh" }).click();
+  await expect(headroom.box("Micro-batch size")).toHaveValue("1");
+});

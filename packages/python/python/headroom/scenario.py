@@ -111,7 +111,7 @@ class Scenario(TypedDict, total=False):
     #: Where the scores of the model as it was come from
     reference: Literal["scored", "none", "precomputed"]
 
-    #: Who generates the answers that the model learns from: vLLM, elsewhere or with a share of the card, or the training itself by transformers
+    #: Who generates the answers that the model learns from: vLLM, elsewhere or with a share of the card, or the training itself by transformers; under GKD they are the data set's own where transformers does not
     rollouts: Literal["server", "transformers"]
 
     #: The model that is learned from, which lies on the card beside the one that is trained: a Hub id, or same for the model that is trained; its vocabulary has to be as large
