@@ -305,7 +305,7 @@ impl Architecture {
         self.towers.iter().find_map(|tower| Some((tower, tower.vision.as_ref()?)))
     }
 
-    /// The class of the text's layers, where accelerate and axolotl have to be told it ([`VisionCode::told_layers`]).
+    /// The class of the text's layers, where accelerate and axolotl have to be told it ([of its code](super::vision::VisionCode::told_layers)).
     pub fn told_layers(&self) -> Option<&'static str> {
         self.vision()?.1.code.told_layers()
     }

@@ -91,7 +91,7 @@ test("close looks come from the worker", async () => {
 test("the cheapest change is one press away, and back", async () => {
   await open("#v=1&gpu=rtx-3060-12gb&b=4");
   await says("Does not fit");
-  await until(() => document.querySelector(".levers[aria-busy=false] .lever"));
+  await until(() => document.querySelector(".levers[aria-busy=false] .lever") !== null);
   await page.click(".lever");
   await says("Fits");
   await page.keyboard.down("Control");
@@ -102,7 +102,7 @@ test("the cheapest change is one press away, and back", async () => {
 
 test("the timeline is drawn, and asked with the keys", async () => {
   await open("#v=1&view=timeline");
-  await until(() => document.querySelector(".timeline .peak"));
+  await until(() => document.querySelector(".timeline .peak") !== null);
   await page.focus(".scrubber");
   await page.keyboard.press("Home");
   await until(() => document.querySelector(".scrubber").ariaValueNow === "1");

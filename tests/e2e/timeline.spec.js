@@ -120,7 +120,7 @@ test("what is there all the while can be left out", async ({ headroom, page }) =
   await headroom.open("#v=1&view=timeline");
   await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
   const figure = page.getByRole("figure", { name: "Over one step" });
-  const peak = await figure.getByText(/^peak \d/).innerText();
+  const peak = await figure.getByText(/^peak \d/).textContent();
   const weights = figure.locator(".part-weights");
   await expect(weights.first()).toBeAttached();
   await page.getByRole("button", { name: "Only what changes" }).click();
