@@ -3,8 +3,9 @@
 use super::keys::{Key, keys};
 use super::software::Software;
 use super::{
-    Allocator, AttentionKernel, Checkpointing, CpuOffload, Field, Mask, Method, Optimizer, Precision,
-    Reference, Scenario, Sharding, Split, Stack, StepTime, Task, TransformerImpl, WrappedBy,
+    Allocator, AttentionKernel, Checkpointing, CpuOffload, Field, LoraTargets, Mask, Method, Optimizer,
+    Precision, Reference, Scenario, Sharding, Split, Stack, StepTime, Task, TransformerImpl, VisionTower,
+    WrappedBy,
 };
 use crate::hardware::ComputeCapability;
 
@@ -160,15 +161,24 @@ impl Scenario {
         }
     }
 
-    /// Whether several GPUs usually keep shards: of a model that is trained whole, of one that no GPU holds beside its adapters, and under
-    /// torchtune's recipes of any. Where
-    /// all of them share each layer there is nothing left to shard.
+    /// Whether several GPUs usually keep shards: of a model that is trained whole, of one that no GPU holds beside its adapters, of one whose
+    /// tower has adapters and nothing to look at, and under torchtune's recipes of any. Where all of them share each layer there is
+    /// nothing left to shard.
     fn is_usually_sharded(&self) -> bool {
         self.cluster.is_many()
             && self.divided().parts() != self.cluster.gpus
             && (self.method == Method::Full
                 || matches!(self.stack, Stack::Torchtune | Stack::Torchtitan)
+                || self.adapts_an_idle_tower()
                 || self.weights_exceed_the_card())
+    }
+
+    /// Whether layers of a tower that nothing runs have adapters: DDP, which waits for their gradients in a loop of one's own, stops.
+    fn adapts_an_idle_tower(&self) -> bool {
+        let all = matches!(self.lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead);
+        let is_idle = self.pictures.count == 0 && self.pictures.tower != VisionTower::Frozen;
+        let sees = || self.architecture().is_ok_and(|architecture| !architecture.towers.is_empty());
+        self.software().runs_loop() && self.method.has_adapters() && all && is_idle && sees()
     }
 
     /// Whether the model's parameters alone, as its method loads them, take more than its card has.

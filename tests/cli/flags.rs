@@ -114,6 +114,20 @@ fn the_defaults_of_several_gpus_are_answered() {
     }
 }
 
+/// So has text alone of models that see, whose tower has adapters among all linear layers: DDP would wait for their gradients.
+#[test]
+fn the_defaults_of_several_gpus_are_answered_of_models_that_see() {
+    for model in ["google/gemma-3-12b-it", "Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen3.5-9B"] {
+        for method in ["lora", "qlora"] {
+            let base =
+                ["estimate", "--model", model, "--method", method, "--gpus", "8", "--gpu", "h100-sxm-80gb"];
+            let run = headroom(&base);
+            assert_eq!(run.status, Some(0), "{model} {method}: {}", run.err);
+            assert!(run.out.contains("FSDP2"), "{model} {method}: {}", run.out);
+        }
+    }
+}
+
 /// How many GPUs there are is known where a file is read, and a file that names no engine is launched without one.
 #[test]
 fn the_number_of_gpus_beside_a_file_is_known_to_its_reader() {
