@@ -1,11 +1,9 @@
 //! What every setting is by default, which depends on the training library, the method, the card and the model.
 
 use super::keys::{Key, keys};
-use super::software::Software;
 use super::{
-    Allocator, AttentionKernel, Checkpointing, CpuOffload, Field, LoraTargets, Mask, Method, Optimizer,
-    Precision, Reference, Scenario, Sharding, Split, Stack, StepTime, Task, TransformerImpl, VisionTower,
-    WrappedBy,
+    Allocator, AttentionKernel, Checkpointing, CpuOffload, Field, Mask, Method, Optimizer, Precision,
+    Reference, Scenario, Sharding, Split, Stack, StepTime, Task, TransformerImpl, WrappedBy,
 };
 use crate::hardware::ComputeCapability;
 
@@ -77,22 +75,10 @@ impl Scenario {
         usual.sequence = self.within_positions(usual.sequence);
         // half of a short sequence is left to the answer
         usual.answers.prompt = usual.answers.prompt.min(usual.sequence / 2);
-        if self.is_usually_sharded() {
-            // a task may bring another library than the scenario's
-            let stack = if usual.stack == Stack::Trl { Stack::Trl } else { self.stack };
-            let engines = Software::of(stack).divides_by();
-            // what is followed under the last alone, if at all: these trainers beside 4-bit weights, adapters in pure 16 bits, a reference that
-            // scores the data beforehand, pictures; its shards bitsandbytes' optimizers step too
-            let in_4_bits = self.method == Method::Qlora;
-            let is_pure = matches!(self.precision, Precision::Bf16 | Precision::Fp16);
-            let is_left = in_4_bits && matches!(self.task, Task::Orpo | Task::Cpo | Task::Simpo)
-                || is_pure && self.method.has_adapters()
-                || self.task.has_reference() && self.answers.reference == Reference::Precomputed
-                || self.pictures.count > 0
-                || self.optimizer.is_of_bitsandbytes();
-            if let Some(sharding) = if is_left { engines.last() } else { engines.first() } {
-                usual.cluster.sharding = *sharding;
-            }
+        // a task may bring another library than the scenario's
+        let stack = if usual.stack == Stack::Trl { Stack::Trl } else { self.stack };
+        if let Some(sharding) = self.usual_shards(stack) {
+            usual.cluster.sharding = sharding;
         }
         // the optimizer alone, or everything of a single GPU, only DeepSpeed lays into the CPU's memory
         let offloads = self.cluster.is_many() || self.offloads_alone();
@@ -159,36 +145,6 @@ impl Scenario {
             Ok(architecture) if stages > 1 => Split::usual(architecture.order.len() as u64, stages),
             _ => Split::EVEN,
         }
-    }
-
-    /// Whether several GPUs usually keep shards: of a model that is trained whole, of one that no GPU holds beside its adapters, of one whose
-    /// tower has adapters and nothing to look at, and under torchtune's recipes of any. Where all of them share each layer there is
-    /// nothing left to shard.
-    fn is_usually_sharded(&self) -> bool {
-        self.cluster.is_many()
-            && self.divided().parts() != self.cluster.gpus
-            && (self.method == Method::Full
-                || matches!(self.stack, Stack::Torchtune | Stack::Torchtitan)
-                || self.adapts_an_idle_tower()
-                || self.weights_exceed_the_card())
-    }
-
-    /// Whether layers of a tower that nothing runs have adapters: DDP, which waits for their gradients in a loop of one's own, stops.
-    fn adapts_an_idle_tower(&self) -> bool {
-        let all = matches!(self.lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead);
-        let is_idle = self.pictures.count == 0 && self.pictures.tower != VisionTower::Frozen;
-        let sees = || self.architecture().is_ok_and(|architecture| !architecture.towers.is_empty());
-        self.software().runs_loop() && self.method.has_adapters() && all && is_idle && sees()
-    }
-
-    /// Whether the model's parameters alone, as its method loads them, take more than its card has.
-    fn weights_exceed_the_card(&self) -> bool {
-        let (Ok(architecture), Ok(gpu)) = (self.architecture(), self.gpu()) else { return false };
-        let bits = match (self.method, self.quantization.format) {
-            (Method::Full | Method::Lora, _) => 16,
-            (Method::Qlora, format) => format.bits(),
-        };
-        architecture.parameters().saturating_mul(bits) / 8 > gpu.memory.0
     }
 
     /// Whether an encoder learns a task of its own, such as BERT: it is small, and trained whole.

@@ -8,6 +8,7 @@ mod compact;
 pub mod count;
 mod custom;
 mod defaults;
+mod engines;
 mod host;
 mod implied;
 pub(crate) mod kernels;

@@ -37,7 +37,8 @@ const MOST_CACHED: u64 = 32;
 /// Ranks lower than that are not suggested.
 const LOWEST_RANK: u64 = 4;
 
-/// Pictures with fewer rows or columns of pixels are not suggested: towers are made for 224 and more.
+/// Pictures with fewer rows or columns of pixels are not suggested: the smallest that a tower is made for (`image_size` of CLIPVisionConfig and
+/// SiglipVisionConfig, transformers 5.17).
 const SMALLEST: u64 = 224;
 
 /// Whether that is AdamW with 32-bit states on the GPU, in one implementation or another.

@@ -1,5 +1,7 @@
 //! What levers are held to.
 
+mod several;
+
 use super::*;
 use crate::hardware::cheapest;
 use crate::plan::usual_cards;
@@ -67,24 +69,6 @@ fn changes_that_leave_the_cpus_memory_alone_are_found_beside_one_that_takes_it()
     let together = levers.together.expect("there is a way");
     assert!(together.verdict.holds() && together.on_host == Bytes::ZERO, "{together:?}");
     assert!(together.cost < Cost::Training, "{together:?}");
-}
-
-#[test]
-fn several_changes_together_where_one_is_not_enough() {
-    let scenario = Scenario { batch: 64, sequence: 8192, ..on("rtx-3060-12gb") };
-    let levers = found(&scenario);
-    assert!(levers.single.iter().all(|lever| lever.verdict != Verdict::Fits));
-    let together = levers.together.expect("there is a way");
-    assert_eq!(together.verdict, Verdict::Fits);
-    let steps = |scenario: &Scenario| scenario.batch * scenario.accumulation;
-    assert_eq!(steps(&together.scenario), 64, "as many sequences per step");
-    // none of its changes can be left out
-    for key in keys().filter(|key| !key.is_same(&scenario, &together.scenario)) {
-        let mut without = (*together.scenario).clone();
-        key.copy(&mut without, &scenario);
-        let fits = of(&without).is_some_and(Outlook::fits);
-        assert!(!fits || key.name == "gradient-accumulation", "{}", key.name);
-    }
 }
 
 /// What waits in the CPU's memory is a cost, whatever puts it there: that memory may not be there.
@@ -175,14 +159,6 @@ fn a_larger_card_is_the_cheapest_that_holds_it() {
         }
     }
     assert_eq!(found(&on("rtx-4090")).larger, None, "it fits");
-}
-
-#[test]
-fn several_cheap_changes_come_before_one_that_changes_the_training() {
-    let levers = found(&Scenario { batch: 4, sequence: 8192, ..on("rtx-3060-12gb") });
-    let cheapest = levers.single.iter().find(|lever| lever.verdict == Verdict::Fits);
-    assert_eq!(cheapest.map(|lever| lever.cost), Some(Cost::Training));
-    assert!(levers.together.is_some_and(|lever| lever.cost < Cost::Training));
 }
 
 /// Unsloth is usually run with an 8-bit optimizer, which is a coarser training wherever it comes from.
@@ -504,26 +480,6 @@ fn what_wraps_a_single_gpu_is_switched_off_first() {
 }
 
 #[test]
-fn a_change_beside_one_that_is_enough_without_it_saves_something_itself() {
-    let close = of_link("m=Qwen/Qwen3-32B&method=qlora&p=amp-bf16&gpus=2&shard=fsdp2&gpu=rtx-3090");
-    let levers = found(&close);
-    assert_eq!(levers.verdict, Verdict::Close);
-    let is_joined = |lever: &&Lever| lever.scenario.allocator != close.allocator;
-    let (alone, beside): (Vec<&Lever>, Vec<&Lever>) =
-        levers.single.iter().filter(is_joined).partition(|lever| lever.changes.len() == 1);
-    let joined = alone.first().expect("expandable segments are enough").needed;
-    assert!(!beside.is_empty() && beside.iter().all(|lever| lever.needed < joined), "{beside:?}");
-}
-
-#[test]
-fn what_takes_more_is_no_way_out_of_a_close_call() {
-    let close = of_link("m=Qwen/Qwen3-14B&method=qlora&gpus=2&gpu=rtx-3090");
-    let levers = found(&close);
-    assert_eq!(levers.verdict, Verdict::Close);
-    assert!(levers.single.iter().all(|lever| lever.needed <= levers.needed));
-}
-
-#[test]
 fn a_teacher_and_pictures_are_made_smaller() {
     let label = |link: &str, key: &str| {
         let scenario = of_link(link);
@@ -540,23 +496,4 @@ fn a_teacher_and_pictures_are_made_smaller() {
     let lever = label(&sees, "image-height").expect("smaller pictures");
     let pictures = lever.scenario.pictures;
     assert!(pictures.height < 896 && pictures.height == pictures.width, "{pictures:?}");
-}
-
-/// Of paged states, which may find no room in the CPU's memory, several were tried, and all but one were not needed.
-#[test]
-fn one_change_is_no_several_together() {
-    for card in ["a100-sxm-40gb", "l40s", "rtx-4090"] {
-        let levers = found(&of_link(&format!("method=full&p=amp-bf16&gpu={card}")));
-        let together = levers.together.as_ref().map(|lever| &lever.scenario);
-        assert!(levers.single.iter().all(|lever| Some(&lever.scenario) != together), "{card}");
-    }
-}
-
-/// Of cards before Ampere several changes stop the run, and others make it go on.
-#[test]
-fn a_search_for_several_changes_ends() {
-    for card in ["t4", "v100-sxm2-16gb"] {
-        let levers = found(&of_link(&format!("p=amp-fp16&s=4096&gpu={card}")));
-        assert!(levers.can_fit() || !levers.single.is_empty(), "{card}");
-    }
 }
