@@ -80,13 +80,13 @@ pub struct Band {
 }
 
 impl Band {
-    /// How far the figures may be off: `±1.0%`, `−1.0 to +8.2%`.
+    /// How far the figures may be off: `±1.0 %`, `−1.0 to +8.2 %`.
     pub fn in_words(&self) -> String {
         let Band { percent, more_percent, .. } = self;
         if more_percent > percent {
-            return format!("−{percent:.1} to +{more_percent:.1}%");
+            return format!("−{percent:.1} to +{more_percent:.1} %");
         }
-        format!("±{percent:.1}%")
+        format!("±{percent:.1} %")
     }
 
     /// What that rests on, in a few words: `8 runs of this kind, 2 on real GPUs`.

@@ -232,8 +232,8 @@ pub fn json(answer: &Answer) -> Value {
     if let Some(on_card) = on_card {
         put("reserved", json!(on_card.reserved));
         put("nvidia_smi", json!(on_card.shown));
-        if scenario.cluster.is_many() {
-            put("nvidia_smi_with_nccl", json!(on_card.with(scenario.nccl())));
+        if let Some(gpu) = scenario.gpu().ok().filter(|_| scenario.cluster.is_many()) {
+            put("nvidia_smi_with_nccl", json!(on_card.with(scenario.nccl(), &gpu)));
         }
         put("up_to_failure", json!(matches!(on_card.outcome, Outcome::Fails(_))));
     }

@@ -237,13 +237,13 @@ impl Builder<'_> {
             ),
             self.said("nvidia-smi shows, with NCCL", |answer| {
                 let own = &answer.scenario;
-                let is_nvidia =
-                    own.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Nvidia) && !is_unified(answer);
+                let gpu = own.gpu().ok()?;
+                let is_nvidia = gpu.vendor == Vendor::Nvidia && !is_unified(answer);
                 // up to its failure a run has come to less
                 let on_card = answer.on_card.filter(|_| own.cluster.is_many() && is_nvidia)?;
                 let runs = !matches!(on_card.outcome, Outcome::Fails(_));
                 let on_card = runs.then_some(on_card)?;
-                Some(Cell::Text(on_card.with(answer.scenario.nccl()).to_string()))
+                Some(Cell::Text(on_card.with(own.nccl(), &gpu).to_string()))
             }),
             self.figure("Peak in the", |_, memory| Cell::Text(memory.peak().0.label().to_owned())),
         ]

@@ -71,9 +71,11 @@ impl OnCard {
 }
 
 impl OnCard {
-    /// What `nvidia-smi` shows at most, with what else lies outside the allocator: NCCL's buffers, which are known as a range.
-    pub fn with(&self, others: Between) -> Between {
-        Between { least: self.shown + others.least, most: self.shown + others.most }
+    /// What `nvidia-smi` shows of a card with what else lies outside the allocator: NCCL's buffers, which are known as a range. No run
+    /// that gets through shows more than the card has.
+    pub fn with(&self, others: Between, gpu: &Gpu) -> Between {
+        let least = self.shown + others.least;
+        Between { least, most: (self.shown + others.most).min(gpu.memory.max(least)) }
     }
 }
 
@@ -335,6 +337,24 @@ mod tests {
             };
             assert_eq!([1., 2.5, 4.5, 7.].map(left), close.map(|close| (Outcome::Runs, close)), "{way}");
         }
+    }
+
+    #[test]
+    fn no_card_shows_more_than_it_has() {
+        let gpu = Gpu::custom(Bytes::gib(24.));
+        let of = |shown: f64| OnCard {
+            outcome: Outcome::Runs,
+            close: false,
+            reserved: Bytes::ZERO,
+            shown: Bytes::gib(shown),
+            settings: settings(false, None),
+        };
+        let others = Between { least: Bytes::gib(1.), most: Bytes::gib(4.) };
+        let shows = |shown: f64| {
+            let Between { least, most } = of(shown).with(others, &gpu);
+            (least.as_gib(), most.as_gib())
+        };
+        assert_eq!([10., 22., 30.].map(shows), [(11., 14.), (23., 24.), (31., 31.)]);
     }
 
     #[test]

@@ -25,6 +25,17 @@ pub const AXIS: &str = "against";
 /// How tables are sorted, `cards.2,changes.3.down`.
 pub const SORTED: &str = "sorted";
 
+/// Which step the timeline shows, where it is the first.
+pub const STEP: &str = "step";
+/// The part of the step that the timeline shows, by the numbers of its first event and the one behind it.
+pub const STRETCH: &str = "stretch";
+/// The moment of it, by the number of its event.
+pub const MOMENT: &str = "moment";
+/// What of it is drawn, where that is not all.
+pub const DRAWN: &str = "drawn";
+
 /// All of them.
-pub(super) const NAMES: [&str; 12] =
-    [VIEW, EMBED, SELECTED, TOOK, MEMORY, LIBRARY, CELLS, WORDS, EFFECTIVE, GPUS, AXIS, SORTED];
+pub(super) const NAMES: [&str; 16] = [
+    VIEW, EMBED, SELECTED, TOOK, MEMORY, LIBRARY, CELLS, WORDS, EFFECTIVE, GPUS, AXIS, SORTED, STEP, STRETCH,
+    MOMENT, DRAWN,
+];

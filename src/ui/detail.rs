@@ -21,7 +21,9 @@ const MOMENTS: usize = 400;
 pub fn stretch(replayed: &Replayed, of_first: bool, within: Option<(usize, usize)>) -> Vec<Moment> {
     let Replayed { recording, on_card, .. } = replayed;
     let all = if of_first { recording.first() } else { recording.shown() };
-    let events = within.map_or(all.clone(), |(from, to)| from.max(all.start)..to.min(all.end));
+    let events = within.map(|(from, to)| from.max(all.start)..to.min(all.end));
+    // a link may have been made for a longer step
+    let events = events.filter(|events| !events.is_empty()).unwrap_or(all);
     recording.timeline(events, MOMENTS, on_card.settings)
 }
 
@@ -187,5 +189,25 @@ impl Detail {
         let doubt = detail.map_or(Doubt::either_way(REAL_GPU_PERCENT), |detail| detail.band.doubt());
         let on_card = detail.and_then(|detail| detail.on_card.as_ref().ok());
         Verdict::on(scenario, fit, on_card, doubt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_that_the_step_has_not_is_the_whole_step() {
+        let (_, replayed) = Detail::look(&Scenario::default()).expect("an answer");
+        let replayed = replayed.expect("a step");
+        for of_first in [false, true] {
+            let whole = stretch(&replayed, of_first, None);
+            let (first, last) = (whole[0].at, whole[whole.len() - 1].at);
+            for beyond in [(last + 10, last + 20), (9, 9), (9, 3), (usize::MAX - 1, usize::MAX)] {
+                assert_eq!(stretch(&replayed, of_first, Some(beyond)), whole, "{beyond:?}");
+            }
+            let half = stretch(&replayed, of_first, Some((first, first + (last - first) / 2)));
+            assert!(half.last().is_some_and(|moment| moment.at < last));
+        }
     }
 }

@@ -113,7 +113,7 @@ pub fn figures(
             name: if is_unified { "With the driver" } else { "nvidia-smi shows" },
             amount: match on_card {
                 Some(Ok(on_card)) if cluster.is_many() && !fails => {
-                    unit.between(on_card.with(scenario.nccl()))
+                    unit.between(on_card.with(scenario.nccl(), gpu))
                 }
                 Some(_) | None => amount(|on_card| on_card.shown),
             },

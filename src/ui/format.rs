@@ -87,16 +87,16 @@ pub fn exact(bytes: Bytes) -> String {
     format!("{} bytes", grouped(bytes.0))
 }
 
-/// A share of an amount: `53%`, `4.2%`, `<0.1%`.
+/// A share of an amount: `53 %`, `4.2 %`, `<0.1 %`.
 pub fn percent(part: Bytes, whole: Bytes) -> String {
     let share = part.percent_of(whole);
     if share >= 9.95 {
         // Above 1,000 % digits say nothing more.
-        format!("{}%", grouped(share.round() as u64))
+        format!("{} %", grouped(share.round() as u64))
     } else if share >= 0.1 || part == Bytes::ZERO {
-        format!("{share:.1}%")
+        format!("{share:.1} %")
     } else {
-        "<0.1%".to_owned()
+        "<0.1 %".to_owned()
     }
 }
 
@@ -150,11 +150,11 @@ mod tests {
     #[test]
     fn shares_keep_two_digits() {
         for (part, whole, text) in [
-            (53, 100, "53%"),
-            (42, 1000, "4.2%"),
-            (1, 1_000_000, "<0.1%"),
-            (0, 7, "0.0%"),
-            (250, 100, "250%"),
+            (53, 100, "53 %"),
+            (42, 1000, "4.2 %"),
+            (1, 1_000_000, "<0.1 %"),
+            (0, 7, "0.0 %"),
+            (250, 100, "250 %"),
         ] {
             assert_eq!(percent(Bytes(part), Bytes(whole)), text);
         }

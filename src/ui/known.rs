@@ -30,18 +30,18 @@ fn how_sure(band: &Band) -> Vec<String> {
         }
     };
     let reserved = band.reserved_percent.map(|percent| {
-        format!("What PyTorch reserved was off by at most {percent:.1}% there, on cards with room to spare, and by more on cards that were shared or nearly full: the view Accuracy has them.")
+        format!("What PyTorch reserved was off by at most {percent:.1} % there, on cards with room to spare, and by more on cards that were shared or nearly full: the view Accuracy has them.")
     });
     let floored = band.percent <= REAL_GPU_PERCENT;
     let worst = match floored {
-        false => format!("What was allocated was off by at most {:.1}% over {of}.", band.percent),
-        true => format!("What was allocated was off by less than {:.1}% in each of {of}.", band.percent),
+        false => format!("What was allocated was off by at most {:.1} % over {of}.", band.percent),
+        true => format!("What was allocated was off by less than {:.1} % in each of {of}.", band.percent),
     };
     let compiled = (band.more_percent > band.percent).then(|| {
-        format!("Layers are followed one operation at a time; compiled ones, as Unsloth has them by default, took up to {:.1}% more.", band.more_percent)
+        format!("Layers are followed one operation at a time; compiled ones, as Unsloth has them by default, took up to {:.1} % more.", band.more_percent)
     });
     let floor = floored.then(|| {
-        format!("No less than {REAL_GPU_PERCENT:.1}% is claimed all the same: most runs are of PyTorch’s own code over a device that computes nothing, and where such a run was made on a real card too, the two differed by up to that.")
+        format!("No less than {REAL_GPU_PERCENT:.1} % is claimed all the same: most runs are of PyTorch’s own code over a device that computes nothing, and where such a run was made on a real card too, the two differed by up to that.")
     });
     [Some(worst), floor, reserved, compiled].into_iter().flatten().collect()
 }
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(
             (band.in_words(), band.rests_on()),
             (
-                "±1.0%".to_owned(),
+                "±1.0 %".to_owned(),
                 "7 runs of this family, on the null device; 48 others, on a T4 and an A10G, came within 0.96 %"
                     .to_owned()
             )
@@ -72,14 +72,14 @@ mod tests {
         assert_eq!(measured.rests_on(), "7 runs of this kind, 2 on real GPUs");
         let told = known(Some(&band)).join(" ");
         assert!(
-            told.contains("at most 1.0% over 7 measured runs of this family under other settings."),
+            told.contains("at most 1.0 % over 7 measured runs of this family under other settings."),
             "{told}"
         );
         let floored = how_sure(&Band { percent: REAL_GPU_PERCENT, ..band });
         assert!(
             floored[0].contains("in each of 7 measured runs") && floored[1].contains("on a real card too")
         );
-        assert!(told.contains("at most 2.0% there"), "{told}");
+        assert!(told.contains("at most 2.0 % there"), "{told}");
         let elsewhere = Band { evidence: Evidence::OtherFamilies, ..band };
         assert!(how_sure(&elsewhere)[0].contains("none of this family was measured yet"));
     }

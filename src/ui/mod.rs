@@ -18,6 +18,7 @@ mod history;
 pub mod hub;
 mod keyboard;
 pub mod known;
+mod looked;
 pub mod markup;
 mod own;
 mod panel;

@@ -122,14 +122,14 @@ pub fn histogram(figures: &[(usize, Figure)]) -> [usize; EDGES.len() + 1] {
     bars
 }
 
-/// An error with its sign: `+0.31%`, `−4.7%`, `0.00%`.
+/// An error with its sign: `+0.31 %`, `−4.7 %`, `0.00 %`.
 pub fn signed(percent: f64) -> String {
     let sign = match percent {
         _ if percent.abs() < 0.005 => "",
         _ if percent < 0. => "−",
         _ => "+",
     };
-    format!("{sign}{:.2}%", percent.abs())
+    format!("{sign}{:.2} %", percent.abs())
 }
 
 /// The different values of something that runs have, in alphabetical order.
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn errors_have_a_sign() {
-        for (percent, text) in [(0.31, "+0.31%"), (-4.7, "−4.70%"), (-0.001, "0.00%"), (0., "0.00%")] {
+        for (percent, text) in [(0.31, "+0.31 %"), (-4.7, "−4.70 %"), (-0.001, "0.00 %"), (0., "0.00 %")] {
             assert_eq!(signed(percent), text);
         }
     }

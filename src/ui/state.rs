@@ -10,6 +10,7 @@ use super::desk::Desk;
 use super::detail::Detail;
 use super::format::Unit;
 use super::history::{History, Snapshot};
+use super::looked::Looked;
 use super::recorded::Recorded;
 use super::summary;
 use super::view::View;
@@ -127,6 +128,8 @@ pub struct State {
     pub embedded: RwSignal<bool>,
     /// What the table of models is asked about.
     pub asked: Asked,
+    /// What the timeline shows.
+    pub looked: Looked,
     /// What to change in the active scenario; a moment behind it.
     pub levers: RwSignal<Known<Levers>>,
     /// What the room of the active scenario is good for, where it gets through; likewise.
@@ -212,6 +215,7 @@ impl State {
             view: RwSignal::new(View::default()),
             embedded: RwSignal::new(false),
             asked: Asked::new(),
+            looked: Looked::new(),
             levers: RwSignal::new(None),
             uses: RwSignal::new(None),
             untried: RwSignal::new(false),

@@ -138,8 +138,9 @@ pub fn open_view(state: State, link: &str) {
     let scenarios = untrack(|| state.scenarios());
     state.took.set(Recorded::of(link, &scenarios));
     state.notices.update(|notices| notices.extend(Recorded::complaint(link, &scenarios)));
-    let told = state.asked.read(link, &untrack(|| state.current().scenario.get()));
-    state.notices.update(|notices| notices.extend(told));
+    let scenario = untrack(|| state.current().scenario.get());
+    let told = [state.asked.read(link, &scenario), state.looked.read(link, &scenario)];
+    state.notices.update(|notices| notices.extend(told.into_iter().flatten()));
 }
 
 /// What a link of so many scenarios says in vain, of names that it does not know and of what it opens.
@@ -173,14 +174,18 @@ fn selected(link: &str, count: usize) -> usize {
 
 /// What a link says beside its scenarios.
 fn shown(state: State) -> String {
-    let asked = state.current().scenario.with(|scenario| state.asked.written(scenario));
+    let view = state.view.get();
+    let asked = state.current().scenario.with(|scenario| {
+        let looked = if view == View::Timeline { state.looked.written(scenario) } else { String::new() };
+        state.asked.written(scenario) + &looked
+    });
     let embedded = if state.embedded.get() { format!("&{EMBED}=1") } else { String::new() };
     let took = state.recorded().map(|took| took.written()).unwrap_or_default();
     let selected = match state.active.get() {
         0 => String::new(),
         active => format!("&{SELECTED}={}", letter(active)),
     };
-    state.view.get().written() + &selected + &asked + &took + &embedded
+    view.written() + &selected + &asked + &took + &embedded
 }
 
 /// The address that shows the same within another page, and the whole page that it leads to.

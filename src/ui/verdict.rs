@@ -63,7 +63,7 @@ impl Aside {
     }
 }
 
-/// `56% of 23.5 GiB`, how much that is, where the peak is, which stage of a pipeline has it, and what runs elsewhere.
+/// `56 % of 23.5 GiB`, how much that is, where the peak is, which stage of a pipeline has it, and what runs elsewhere.
 pub fn aside(
     scenario: &Scenario,
     memory: &Memory,
@@ -146,7 +146,7 @@ fn what_may_be_more(scenario: &Scenario, unit: Unit) -> Option<String> {
     let more = unit.amount(gpu.context_most.saturating_sub(gpu.context));
     let who = if scenario.cluster.is_many() { "the driver and NCCL" } else { "the driver" };
     Some(format!(
-        "It runs by the estimate, and may not: PyTorch may reserve {percent:.1}% more, and {who} may take up to {more} more"
+        "It runs by the estimate, and may not: PyTorch may reserve {percent:.1} % more, and {who} may take up to {more} more"
     ))
 }
 

@@ -30,7 +30,7 @@ test("the runs are fetched where they are looked at, and not before", async ({ h
 test("every row that CI checks is there, and the filters look at some", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=accuracy");
   const all = errors("allocated");
-  await expect(gist(page)).toContainText(`Allocated peak, ${all.length.toLocaleString("en")} runs: off by 0.00% in the median`);
+  await expect(gist(page)).toContainText(`Allocated peak, ${all.length.toLocaleString("en")} runs: off by 0.00 % in the median`);
   const worst = Math.max(...all.map(Math.abs));
   await expect(gist(page)).toContainText(`${worst.toFixed(1)}% at worst`);
   // the table begins with it
@@ -86,7 +86,7 @@ test("a row opens its run, which then says what the row predicts", async ({ head
 test("every scenario has its nearest measured run, with what differs and its error", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=accuracy&b=3&r=32");
   const nearest = page.getByRole("table", { name: "The nearest measured run, measured and predicted" });
-  await expect(nearest.getByRole("row", { name: /^Allocated peak/ })).toContainText(/\d GiB.*\d GiB.*\d\.\d\d%/s);
+  await expect(nearest.getByRole("row", { name: /^Allocated peak/ })).toContainText(/\d GiB.*\d GiB.*\d\.\d\d %/s);
   const differs = page.getByRole("table", { name: "What differs between this scenario and the nearest measured run" });
   await expect(differs.getByRole("row", { name: /^Micro-batch size/ })).toContainText("3");
   await page.getByRole("button", { name: "Compare with it" }).click();

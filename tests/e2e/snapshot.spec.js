@@ -28,8 +28,8 @@ test("a dropped snapshot opens the timeline and lies on the prediction", async (
   await drop(page, "snapshot.pickle", readFileSync(FILE));
   await expect(page.getByRole("tab", { name: "Timeline" })).toHaveAttribute("aria-selected", "true");
   // blocks are predicted, what was asked for was recorded
-  await expect(told(page)).toContainText("snapshot.pickle: allocated: 3.18 GiB measured, 3.19 GiB predicted (+0.19%)");
-  await expect(told(page)).toContainText("reserved: 3.39 GiB measured, 3.39 GiB predicted (0.00%)");
+  await expect(told(page)).toContainText("snapshot.pickle: allocated: 3.18 GiB measured, 3.19 GiB predicted (+0.19 %)");
+  await expect(told(page)).toContainText("reserved: 3.39 GiB measured, 3.39 GiB predicted (0.00 %)");
   const figure = page.getByRole("figure", { name: "Over one step" });
   // the line follows the areas: it reaches as high, and as low
   const [line, reserved] = await figure.locator("svg").first().evaluate((svg) =>

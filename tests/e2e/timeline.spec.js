@@ -139,3 +139,46 @@ test("a stretch's table does not call its edges those of the pass", async ({ hea
   await page.getByText("As a table").click();
   await expect(page.getByRole("rowheader", { name: /where the stretch (begins|ends)$/ }).first()).toBeVisible();
 });
+
+test("a link opens the moment, the stretch and the step that were looked at", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=timeline");
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  const figure = page.getByRole("figure", { name: "Over one step" });
+  const scrubber = page.getByRole("slider", { name: "Moment of the step" });
+  const moment = page.locator("#moment");
+  await headroom.button("First step").click();
+  await expect(figure).toHaveAttribute("aria-busy", "false");
+  await headroom.button("Zoom in").click();
+  await expect.poll(() => headroom.link().get("stretch")).toMatch(/^\d+-\d+$/);
+  await scrubber.press("End");
+  await scrubber.press("ArrowLeft");
+  await expect(moment.locator(".alive li")).toHaveCount(5);
+  await expect.poll(() => headroom.link().get("moment")).toMatch(/^\d+$/);
+  const [link, told] = [new URL(page.url()).hash, await moment.innerText()];
+  expect(link).toContain("step=first");
+  await headroom.open("#v=1");
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  await headroom.open(link);
+  await expect(moment).toHaveText(told, { useInnerText: true });
+  await expect(headroom.button("First step")).toHaveAttribute("aria-pressed", "true");
+  await expect(headroom.button("Zoom out")).toBeEnabled();
+  // another scenario is looked at from its peak, and the link says so
+  await headroom.box("Sequence length").fill("1024");
+  await expect(headroom.button("Zoom out")).toBeDisabled();
+  await expect.poll(() => headroom.link().has("moment")).toBe(false);
+});
+
+test.describe("with a finger", () => {
+  test.use({ hasTouch: true, viewport: { width: 390, height: 844 } });
+
+  test("a touch reads a moment out, which stays", async ({ headroom, page }) => {
+    await headroom.open("#v=1&view=timeline");
+    await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+    const moment = page.locator("#moment");
+    await expect(moment).toContainText("At the peak");
+    const scrubber = page.getByRole("slider", { name: "Moment of the step" });
+    await scrubber.tap({ position: { x: 60, y: 100 } });
+    await expect(moment).toContainText("In the forward pass");
+    await expect(moment.locator(".alive li")).toHaveCount(5);
+  });
+});

@@ -194,10 +194,10 @@ pub fn bars(bars: &[usize], width: u32, name: &str) -> String {
     svg(&body, name, width)
 }
 
-/// `−0.1%`.
+/// `−0.1 %`.
 pub fn edge_name(edge: f64) -> String {
     let sign = if edge < 0. { "−" } else { "+" };
-    format!("{sign}{}%", edge.abs())
+    format!("{sign}{} %", edge.abs())
 }
 
 #[cfg(test)]

@@ -344,7 +344,7 @@ mod tests {
         let svg = draw(&[bar(&[6, 2], 24)], Unit::Binary, LAYOUT, "x");
         assert!(svg.contains(">headroom<") && svg.contains(">16.0 GiB<"), "{svg}");
         assert!(svg.contains(">24.0 GiB on the card<"), "{svg}");
-        assert!(svg.contains("<title>Part: 6.00 GiB, 75% (6,442,450,944 bytes)</title>"), "{svg}");
+        assert!(svg.contains("<title>Part: 6.00 GiB, 75 % (6,442,450,944 bytes)</title>"), "{svg}");
         assert!(!svg.contains("class=\"over\""), "{svg}");
     }
 

@@ -26,15 +26,21 @@ pub struct Order {
 }
 
 impl Order {
-    /// The order after a click on a column: rising, then falling, then as it was found.
-    pub fn clicked(now: Option<Order>, column: usize) -> Option<Order> {
+    /// The order after a click on a column: what is looked for first, then the other way round, then as it was found. `most_first` says
+    /// that the most is looked for.
+    pub fn clicked(now: Option<Order>, column: usize, most_first: bool) -> Option<Order> {
         match now {
-            Some(Order { column: own, falling: false }) if own == column => {
-                Some(Order { column, falling: true })
+            Some(Order { column: own, falling }) if own == column => {
+                (falling == most_first).then_some(Order { column, falling: !falling })
             }
-            Some(Order { column: own, falling: true }) if own == column => None,
-            _ => Some(Order { column, falling: false }),
+            _ => Some(Order { column, falling: most_first }),
         }
+    }
+
+    /// Whether the most of a column is looked for.
+    pub fn starts_falling(rows: &[Row], column: usize) -> bool {
+        let order = Order { column, falling: false };
+        rows.iter().any(|row| order.cell(row).is_some_and(|cell| cell.most_first))
     }
 
     /// What `aria-sort` says of a column.
@@ -113,22 +119,33 @@ mod tests {
 
     #[test]
     fn three_clicks_lead_back() {
-        let mut now = None;
-        let mut seen = Vec::new();
-        for _ in 0..3 {
-            now = Order::clicked(now, 2);
-            seen.push((now.map(|order| order.to_string()), Order::spoken(now, 2), Order::spoken(now, 1)));
-        }
+        let clicks = |most_first| {
+            let mut now = None;
+            [(); 3].map(|()| {
+                now = Order::clicked(now, 2, most_first);
+                (now.map(|order| order.to_string()), Order::spoken(now, 2), Order::spoken(now, 1))
+            })
+        };
         let said = |order: &str| Some(order.to_owned());
-        assert_eq!(
-            seen,
-            [
-                (said("2"), "ascending", "none"),
-                (said("2.down"), "descending", "none"),
-                (None, "none", "none")
-            ]
-        );
-        assert_eq!(Order::clicked(Some(Order { column: 1, falling: true }), 2), "2".parse().ok());
+        let (up, down) = ((said("2"), "ascending", "none"), (said("2.down"), "descending", "none"));
+        let none = (None, "none", "none");
+        assert_eq!(clicks(false), [up.clone(), down.clone(), none.clone()]);
+        assert_eq!(clicks(true), [down, up, none]);
+        let other = Some(Order { column: 1, falling: true });
+        assert_eq!(Order::clicked(other, 2, false), "2".parse().ok());
         assert!(["", "x", "-1", "1.up", ".down"].iter().all(|said| said.parse::<Order>().is_err()));
+    }
+
+    #[test]
+    fn the_most_comes_first_where_more_is_better() {
+        let row = |cells: Vec<Cell>| Row { head: Cell::of("a"), cells, ..Row::default() };
+        let rows = [
+            row(vec![Cell::amount("9 GiB", 9.), Cell::of("–")]),
+            row(vec![Cell::amount("8 GiB", 8.), Cell::gain("batch 4", 4.)]),
+        ];
+        assert_eq!(
+            [0, 1, 2, 3].map(|column| Order::starts_falling(&rows, column)),
+            [false, false, true, false]
+        );
     }
 }

@@ -16,6 +16,8 @@ pub struct Cell {
     pub text: String,
     /// What its column is sorted by where that is not what it says: bytes, dollars, tokens per second.
     pub sorted_as: Option<f64>,
+    /// Whether who sorts by it looks for the most: sequences that fit, bytes saved.
+    pub most_first: bool,
     /// What it says more quietly.
     pub small: String,
     /// What stands below it on a phone, and has a column of its own elsewhere.
@@ -39,6 +41,11 @@ impl Cell {
     /// A cell that says an amount, by which its column is sorted.
     pub fn amount(text: impl Into<String>, amount: f64) -> Cell {
         Cell { sorted_as: Some(amount), ..Cell::of(text) }
+    }
+
+    /// The same of an amount of which more is better: the first click on its column shows the most.
+    pub fn gain(text: impl Into<String>, amount: f64) -> Cell {
+        Cell { most_first: true, ..Cell::amount(text, amount) }
     }
 
     /// What a spreadsheet is given of it.
@@ -112,7 +119,10 @@ pub fn Table(
     let column = move |(number, name): (usize, String)| match listing {
         None => Either::Left(view! { <th scope="col">{name}</th> }),
         Some(Listing { order, .. }) => {
-            let click = move |_| order.update(|order| *order = Order::clicked(*order, number));
+            let click = move |_| {
+                let most_first = rows.with_untracked(|rows| Order::starts_falling(rows, number));
+                order.update(|order| *order = Order::clicked(*order, number, most_first));
+            };
             Either::Right(view! {
                 <th scope="col" aria-sort=move || Order::spoken(order.get(), number)>
                     <button type="button" class="sort" on:click=click>

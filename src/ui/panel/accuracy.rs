@@ -220,7 +220,7 @@ mod tests {
         };
         assert_eq!(beyond(run, &band(1000.)), None);
         let told = beyond(run, &band(0.)).expect("it is off");
-        let of = "in its allocated peak: the measured error of this answer, ±0.0%, is that of the allocated peak in 7 runs of this kind, 2 on real GPUs.";
+        let of = "in its allocated peak: the measured error of this answer, ±0.0 %, is that of the allocated peak in 7 runs of this kind, 2 on real GPUs.";
         assert!(told.starts_with(" Off by ") && told.ends_with(of), "{told}");
         let rows = differing(&Scenario::default(), run);
         assert!(rows.iter().any(|row| row.head.text == "Model"));

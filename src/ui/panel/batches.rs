@@ -135,13 +135,13 @@ fn in_words(state: State, row: &BatchRow, is_own: bool, unit: Unit) -> Row {
             let small = if is_close { reached.verdict.label().to_lowercase() } else { String::new() };
             let text = passes_in_words(&reached.scenario);
             vec![
-                Cell::amount(grouped(reached.largest), reached.largest as f64),
+                Cell::gain(grouped(reached.largest), reached.largest as f64),
                 Cell {
                     small,
                     hint: format!("Open it on the {}", row.name),
                     act: Some(Callback::new(move |()| open(state, &opened, &told))),
                     class: if is_close { "close" } else { "fits" },
-                    ..Cell::amount(text, reached.batch as f64)
+                    ..Cell::gain(text, reached.batch as f64)
                 },
             ]
         }

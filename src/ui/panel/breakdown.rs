@@ -94,7 +94,7 @@ pub fn Breakdown(
                     <tr class="sum">
                         <th scope="row">"Needed"</th>
                         <Amounts part=None />
-                        <td hidden=compared>"100%"</td>
+                        <td hidden=compared>"100 %"</td>
                         <td class="bar" hidden=compared></td>
                     </tr>
                     <tr hidden=alone>

@@ -109,7 +109,7 @@ fn counts(scenario: &Scenario, counts: &Parameters) -> String {
         format!("{total}, all trained")
     } else {
         let share = shortest(counts.trainable as f64 / counts.total as f64 * 100., 2);
-        format!("{total}, {} trained ({share}%)", parameters(counts.trainable))
+        format!("{total}, {} trained ({share} %)", parameters(counts.trainable))
     }
 }
 
@@ -241,8 +241,9 @@ fn outcomes(state: State) -> Vec<Row> {
         amounts("PyTorch reserves", |detail| reached(detail, |on_card| on_card.reserved)),
         amounts("nvidia-smi shows", |detail| {
             let reached = reached(detail, |on_card| on_card.shown)?;
+            let (on_card, gpu) = (detail.on_card.as_ref().ok()?, detail.scenario.gpu().ok()?);
             // a run that failed before NCCL was seen says nothing of it
-            Some(if reached.fails { reached } else { reached.with(detail.scenario.nccl()) })
+            Some(if reached.fails { reached } else { reached.of(on_card.with(detail.scenario.nccl(), &gpu)) })
         }),
         Row {
             class: "outcome",
@@ -305,9 +306,9 @@ struct Reached {
 }
 
 impl Reached {
-    /// The same with what else lies on the card.
-    fn with(self, others: Between) -> Reached {
-        Reached { bytes: self.bytes + others.least, most: self.most + others.most, ..self }
+    /// The same of another amount, which is known as a range.
+    fn of(self, Between { least, most }: Between) -> Reached {
+        Reached { bytes: least, most, ..self }
     }
 
     fn in_words(self, unit: Unit) -> String {
@@ -350,8 +351,8 @@ mod tests {
         assert_eq!(small(whole, failed), "");
         assert_eq!(small(other, whole), "−1.00 GiB");
         // beside other GPUs it is a range, as in the answer above
-        let nccl = Between { least: Bytes::gib(0.5), most: Bytes::gib(1.5) };
-        assert_eq!(outcome(other.with(nccl), Some(whole.with(nccl)), Unit::Binary).text, "3.50 to 4.50 GiB");
+        let range = Between { least: Bytes::gib(3.5), most: Bytes::gib(4.5) };
+        assert_eq!(outcome(other.of(range), Some(whole.of(range)), Unit::Binary).text, "3.50 to 4.50 GiB");
     }
 
     #[test]
@@ -386,7 +387,7 @@ mod tests {
     fn trained_parameters_are_told_from_frozen_ones() {
         let lora = Scenario::default();
         let some = Parameters { total: 8_072_204_288, trainable: 41_943_040 };
-        assert_eq!(counts(&lora, &some), "8.07B parameters with its adapters, 41.9M trained (0.52%)");
+        assert_eq!(counts(&lora, &some), "8.07B parameters with its adapters, 41.9M trained (0.52 %)");
         let full = Scenario { method: Method::Full, ..lora };
         let all = Parameters { total: 124_439_808, trainable: 124_439_808 };
         assert_eq!(counts(&full, &all), "124M parameters, all trained");

@@ -306,7 +306,7 @@ fn content(state: State, cell: &FitCell, (asked, measure): (&Scenario, Measure),
                 hint: format!("Open {}", summary::title(scenario)),
                 act: Some(Callback::new(move |()| open(state, &opened, &told))),
                 class: if is_close { "close" } else { "fits" },
-                ..Cell::amount(said, found as f64)
+                ..Cell::gain(said, found as f64)
             }
         }
         // the more is missing, the farther below what fits

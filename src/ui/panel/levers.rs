@@ -410,7 +410,7 @@ fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
                 Cell { sorted_as: lever.slower, ..Cell::of(if slower.is_empty() { "–" } else { &slower }) },
                 Cell {
                     narrow: format!("needs {needed}"),
-                    ..Cell::amount(saved(state, lever, found, unit), less)
+                    ..Cell::gain(saved(state, lever, found, unit), less)
                 },
                 Cell::amount(needed, lever.needed.0 as f64),
                 Cell::amount(lever.verdict.label(), f64::from(lever.verdict as u8)),

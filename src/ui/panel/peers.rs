@@ -147,7 +147,7 @@ fn Asked(about: &'static About, runs: StoredValue<Arc<Vec<Run>>>, known: Answers
 fn median(errors: &Errors) -> Cell {
     match errors.count {
         0 => Cell::of("–"),
-        _ => Cell::amount(format!("{:.2}%", errors.median_pct), errors.median_pct),
+        _ => Cell::amount(format!("{:.2} %", errors.median_pct), errors.median_pct),
     }
 }
 
@@ -166,7 +166,7 @@ fn calculators(others: &Others, runs: &[Run], is_fitted: bool) -> Vec<Row> {
         let [all, unfitted] = [true, false].map(|fitted| others.compared(runs, index, fitted));
         let mean = |errors: &Errors| match errors.count {
             0 => median(errors),
-            _ => Cell { small: format!("mean {:.1}%", errors.mean_pct), ..median(errors) },
+            _ => Cell { small: format!("mean {:.1} %", errors.mean_pct), ..median(errors) },
         };
         let lacks: Vec<_> = all.lacks.iter().map(|(what, count)| format!("{what}: {count}")).collect();
         let lacks = if lacks.is_empty() { String::new() } else { format!("none for {}", lacks.join(", ")) };
@@ -183,7 +183,7 @@ fn calculators(others: &Others, runs: &[Run], is_fitted: bool) -> Vec<Row> {
         if is_fitted {
             cells.extend([mean(&unfitted.theirs), Cell { class: "own", ..mean(&unfitted.own) }]);
         }
-        cells.push(Cell::amount(format!("in {} of {}", all.nearer, all.theirs.count), all.nearer as f64));
+        cells.push(Cell::gain(format!("in {} of {}", all.nearer, all.theirs.count), all.nearer as f64));
         let head = Cell { href: calculator.code.clone(), ..Cell::of(&calculator.name) };
         Row { head, cells, ..Row::default() }
     };
@@ -201,7 +201,7 @@ fn of_group(others: &Others, group: &Group) -> Row {
         let Compared { theirs, own: beside, .. } = group.compared(index);
         let small = match theirs.count {
             0 => String::new(),
-            count if count < own.count => format!("{}, Headroom {:.2}%", rows(count), beside.median_pct),
+            count if count < own.count => format!("{}, Headroom {:.2} %", rows(count), beside.median_pct),
             _ => String::new(),
         };
         Cell {

@@ -196,7 +196,7 @@ fn gist(filter: &Filter, chosen: &[(usize, Figure)]) -> String {
     let errors = errors(chosen);
     let within = chosen.iter().filter(|(_, figure)| !figure.is_miss()).count();
     format!(
-        "{}, {} runs: off by {:.2}% in the median, {:.2}% at the 95th percentile, {:.1}% at worst; {} within {MISS_PERCENT}%.",
+        "{}, {} runs: off by {:.2} % in the median, {:.2} % at the 95th percentile, {:.1} % at worst; {} within {MISS_PERCENT} %.",
         metric(filter.metric),
         grouped(errors.count as u64),
         errors.median_pct,
@@ -312,7 +312,7 @@ mod tests {
     fn bars_have_names() {
         assert_eq!(
             (bin(0), bin(5), bin(10)),
-            ("less than −10%".into(), "−0.1% to +0.1%".into(), "more than +10%".into())
+            ("less than −10 %".into(), "−0.1 % to +0.1 %".into(), "more than +10 %".into())
         );
     }
 
@@ -323,7 +323,7 @@ mod tests {
         assert!(chosen.len() > 2_000, "{}", chosen.len());
         let rows = matrix(&runs, &chosen);
         assert_eq!(rows[1].cells[0].text, "0");
-        assert!(gist(&Filter::default(), &chosen).contains("off by 0.00% in the median"));
+        assert!(gist(&Filter::default(), &chosen).contains("off by 0.00 % in the median"));
         let reserved = Filter { metric: Metric::Reserved, ..Filter::default() }.figures(&runs);
         let told = unexplained(&runs, &reserved);
         let misses = reserved.iter().filter(|(_, figure)| figure.is_miss()).count();

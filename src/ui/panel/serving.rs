@@ -157,8 +157,8 @@ fn of_format(state: State, row: &ServingRow, unit: Unit, is_told: bool) -> Row {
     let cells = vec![
         Cell::amount(unit.amount(row.weights), row.weights.0 as f64),
         needed,
-        Cell { small, sorted_as: kept, ..Cell::of(tokens) },
-        Cell { sorted_as: at_once, ..Cell::of(sequences) },
+        Cell { small, sorted_as: kept, most_first: true, ..Cell::of(tokens) },
+        Cell { sorted_as: at_once, most_first: true, ..Cell::of(sequences) },
     ];
     Row { head, cells, ..Row::default() }
 }

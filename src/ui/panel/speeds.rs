@@ -71,8 +71,8 @@ pub fn Speeds() -> impl IntoView {
 fn gist(speeds: &[Speed]) -> String {
     let errors = Speed::errors(speeds);
     format!(
-        "Of {} published speeds of training that nothing was derived from, the time of a step is off by {:.1}% in the median and at most {:.0}% for \
-         nine of ten; {:.0}% lie in the range that is said.",
+        "Of {} published speeds of training that nothing was derived from, the time of a step is off by {:.1} % in the median and at most {:.0} % for \
+         nine of ten; {:.0} % lie in the range that is said.",
         grouped(errors.count as u64),
         errors.median_pct,
         errors.p90_pct,
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(on_a100[0].cells[3].text, "a100-sxm-80gb");
         let rows = rows(&speeds, "");
         let worst = speeds.iter().map(|speed| speed.error_pct().abs()).fold(0., f64::max);
-        assert!(rows[0].cells[2].text.ends_with(&format!("{worst:.2}%")), "{}", rows[0].cells[2].text);
+        assert!(rows[0].cells[2].text.ends_with(&format!("{worst:.2} %")), "{}", rows[0].cells[2].text);
         assert!(rows.iter().all(|row| row.cells[3].href.starts_with("https://github.com/")));
         let kept = speeds.iter().filter(|speed| speed.kept && !speed.generates).count();
         assert!(gist(&speeds).starts_with(&format!("Of {kept} published speeds")), "{}", gist(&speeds));

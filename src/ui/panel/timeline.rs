@@ -19,6 +19,7 @@ use crate::ui::chart::timeline::{self, Against};
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
 use crate::ui::detail::{Detail, Glance};
+use crate::ui::looked::Looked;
 use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 use crate::units::Bytes;
@@ -38,38 +39,29 @@ const FINEST: usize = 16;
 /// What is drawn, and which moment of it is shown. Moments are told by the numbers of their events.
 #[derive(Clone, Copy)]
 struct Shown {
-    /// Whether it is the first step.
-    first: RwSignal<bool>,
-    /// The stretches that were zoomed into, one within the other.
-    zooms: RwSignal<Vec<(usize, usize)>>,
+    /// What was chosen to be.
+    looked: Looked,
     /// What is drawn.
     moments: RwSignal<Arc<Vec<Moment>>>,
     /// Whether what is drawn is of the first step: the other one until the worker has answered.
     drawn_first: RwSignal<bool>,
     /// Where the pointer is.
     hovered: RwSignal<Option<usize>>,
-    /// What was clicked, or reached with the keyboard.
-    pinned: RwSignal<Option<usize>>,
-    /// Whether what is there at every drawn moment is left out.
-    changing: RwSignal<bool>,
 }
 
 impl Shown {
-    fn new() -> Shown {
+    fn of(looked: Looked) -> Shown {
         Shown {
-            first: RwSignal::new(false),
-            zooms: RwSignal::new(Vec::new()),
+            looked,
             moments: RwSignal::new(Arc::default()),
-            drawn_first: RwSignal::new(false),
+            drawn_first: RwSignal::new(looked.first.get_untracked()),
             hovered: RwSignal::new(None),
-            pinned: RwSignal::new(None),
-            changing: RwSignal::new(false),
         }
     }
 
     /// The chosen one, if any; otherwise it is the peak that is shown.
     fn chosen(self) -> Option<usize> {
-        self.hovered.get().or(self.pinned.get())
+        self.hovered.get().or(self.looked.pinned.get())
     }
 
     fn count(self) -> usize {
@@ -91,18 +83,18 @@ impl Shown {
 
     fn forget(self) {
         self.hovered.set(None);
-        self.pinned.set(None);
+        self.looked.pinned.set(None);
     }
 
     /// Whether the other step is still drawn.
     fn is_busy(self) -> bool {
-        self.first.get() != self.drawn_first.get()
+        self.looked.first.get() != self.drawn_first.get()
     }
 
-    /// Draws moments of a step. The numbers of events are a step's own: what was chosen on the other step is forgotten.
+    /// Draws moments of a step. The numbers of events are a step's own: where the pointer was on the other step says nothing.
     fn draw(self, of_first: bool, moments: Vec<Moment>) {
         if self.drawn_first.get_untracked() != of_first {
-            self.forget();
+            self.hovered.set(None);
             self.drawn_first.set(of_first);
         }
         self.moments.set(Arc::new(moments));
@@ -118,13 +110,13 @@ impl Shown {
             return;
         }
         let start = at.saturating_sub(quarter).clamp(from, to - 2 * quarter);
-        self.pinned.set(Some(at));
+        self.looked.pinned.set(Some(at));
         self.hovered.set(None);
-        self.zooms.update(|zooms| zooms.push((start, start + 2 * quarter + 1)));
+        self.looked.zooms.update(|zooms| zooms.push((start, start + 2 * quarter + 1)));
     }
 
     fn zoom_out(self) {
-        self.zooms.update(|zooms| zooms.truncate(zooms.len().saturating_sub(1)));
+        self.looked.zooms.update(|zooms| zooms.truncate(zooms.len().saturating_sub(1)));
     }
 
     fn press(self, event: &KeyboardEvent) {
@@ -137,7 +129,7 @@ impl Shown {
             "Home" => 0,
             "End" => last,
             "Escape" => {
-                self.zooms.update(Vec::clear);
+                self.looked.zooms.update(Vec::clear);
                 return self.forget();
             }
             "+" | "=" => return self.zoom_in(),
@@ -146,7 +138,7 @@ impl Shown {
         };
         event.prevent_default();
         self.hovered.set(None);
-        self.pinned.set(self.at(to));
+        self.looked.pinned.set(self.at(to));
     }
 }
 
@@ -159,15 +151,17 @@ fn followed(state: State) -> Option<Arc<Detail>> {
 #[component]
 pub fn Timeline() -> impl IntoView {
     let state = State::of_page();
-    let shown = Shown::new();
+    let shown = Shown::of(state.looked);
     let place = NodeRef::<html::Div>::new();
     let width = RwSignal::new(USUAL_WIDTH);
     follow_width(place, width);
     let detail: Signal<Option<Arc<Detail>>> = Memo::new(move |_| followed(state)).into();
     Effect::new(move || {
-        detail.track();
-        shown.zooms.update(Vec::clear);
-        shown.forget();
+        detail.with(|detail| {
+            if detail.as_ref().is_some_and(|detail| shown.looked.at(&detail.scenario)) {
+                shown.hovered.set(None);
+            }
+        });
     });
     follow_range(state, detail, shown);
     let count = move || shown.count();
@@ -181,12 +175,12 @@ pub fn Timeline() -> impl IntoView {
             let moments = shown.moments.get();
             let against =
                 Against { context: memory.context, capacity: gpu.memory, place, stays: Bytes::ZERO };
-            if shown.changing.get() {
+            if shown.looked.changing.get() {
                 let (above, changing) = against.above_what_stays(&moments);
                 return timeline::draw(&changing, &[], above, unit, width.get());
             }
             // a snapshot lies over the whole of a later step
-            let whole = !shown.drawn_first.get() && shown.zooms.with(Vec::is_empty);
+            let whole = !shown.drawn_first.get() && shown.looked.zooms.with(Vec::is_empty);
             beside.with(|beside| {
                 let line = beside.as_ref().and_then(|beside| beside.as_ref().ok()).filter(|_| whole);
                 let line = line.map_or(&[][..], |beside| &beside.line);
@@ -202,13 +196,13 @@ pub fn Timeline() -> impl IntoView {
         let now = at(&event);
         match event.pointer_type().as_str() {
             // A finger that moves has chosen; one that lies still scrolls the page.
-            "touch" => shown.pinned.set(now),
+            "touch" => shown.looked.pinned.set(now),
             _ => shown.hovered.set(now),
         }
     };
     let pressed = move |event: PointerEvent| {
         shown.hovered.set(None);
-        shown.pinned.set(at(&event));
+        shown.looked.pinned.set(at(&event));
     };
     let wheeled = move |event: WheelEvent| {
         if event.ctrl_key() {
@@ -220,7 +214,7 @@ pub fn Timeline() -> impl IntoView {
         detail.with(|detail| {
             let detail = detail.as_ref()?;
             let moment = shown.moments.with(|moments| moments.get(index.get()).copied())?;
-            let is_peak = shown.chosen().is_none() && shown.zooms.with(Vec::is_empty);
+            let is_peak = shown.chosen().is_none() && shown.looked.zooms.with(Vec::is_empty);
             let card = detail.scenario.gpu().ok()?.memory;
             Some(Told { moment, context: detail.memory.context, card, is_peak })
         })
@@ -235,10 +229,9 @@ pub fn Timeline() -> impl IntoView {
         view! {
             <button
                 type="button"
-                aria-pressed=Signal::derive(move || (shown.first.get() == of_first).to_string())
+                aria-pressed=Signal::derive(move || (shown.looked.first.get() == of_first).to_string())
                 on:click=move |_| {
-                    shown.zooms.update(Vec::clear);
-                    shown.first.set(of_first);
+                    shown.looked.show(of_first);
                 }
             >
                 {label}
@@ -252,7 +245,7 @@ pub fn Timeline() -> impl IntoView {
         let (above, _) = shown.moments.with(|moments| against.above_what_stays(moments));
         format!("Drawn above the {} that are there all the while.", state.unit().amount(above.stays))
     };
-    let is_whole = Signal::derive(move || shown.zooms.with(Vec::is_empty));
+    let is_whole = Signal::derive(move || shown.looked.zooms.with(Vec::is_empty));
     view! {
         <section class="panel" hidden=unknown>
             <h2>"Over one step"</h2>
@@ -271,7 +264,7 @@ pub fn Timeline() -> impl IntoView {
                     <button
                         type="button"
                         disabled=is_whole
-                        on:click=move |_| shown.zooms.update(Vec::clear)
+                        on:click=move |_| shown.looked.zooms.update(Vec::clear)
                     >
                         "Whole step"
                     </button>
@@ -279,8 +272,8 @@ pub fn Timeline() -> impl IntoView {
                 <div class="units" role="group" aria-label="What is drawn">
                     <button
                         type="button"
-                        aria-pressed=Signal::derive(move || shown.changing.get().to_string())
-                        on:click=move |_| shown.changing.update(|changing| *changing = !*changing)
+                        aria-pressed=Signal::derive(move || shown.looked.changing.get().to_string())
+                        on:click=move |_| shown.looked.changing.update(|changing| *changing = !*changing)
                     >
                         "Only what changes"
                     </button>
@@ -314,7 +307,7 @@ pub fn Timeline() -> impl IntoView {
                     </svg>
                 </div>
             </figure>
-            <p class="remark" hidden=move || !shown.changing.get()>
+            <p class="remark" hidden=move || !shown.looked.changing.get()>
                 {stays}
             </p>
             <Readout detail=detail told=told glance=glance />
@@ -322,7 +315,7 @@ pub fn Timeline() -> impl IntoView {
             <Twin detail=detail shown=shown />
             <p class="remark">
                 {move || {
-                    if shown.first.get() {
+                    if shown.looked.first.get() {
                         "The first training step: the optimizer makes its state at the end of it."
                     } else {
                         "One training step after the first."
@@ -342,7 +335,8 @@ pub fn Timeline() -> impl IntoView {
 fn follow_range(state: State, detail: Signal<Option<Arc<Detail>>>, shown: Shown) {
     Effect::new(move || {
         state.desk.with_value(|desk| desk.forget(Place::Stretch));
-        let (of_first, zoom) = (shown.first.get(), shown.zooms.with(|zooms| zooms.last().copied()));
+        let (of_first, zoom) =
+            (shown.looked.first.get(), shown.looked.zooms.with(|zooms| zooms.last().copied()));
         let Some(detail) = detail.get() else { return shown.moments.set(Arc::default()) };
         if !of_first && zoom.is_none() {
             return shown.draw(false, detail.moments.clone());
@@ -367,7 +361,8 @@ fn glances(state: State, detail: Signal<Option<Arc<Detail>>>, shown: Shown) -> S
     let heard = RwSignal::new(None::<Glance>);
     let later = StoredValue::new_local(Later::default());
     let asked = Signal::derive(move || {
-        let is_known = shown.chosen().is_none() && !shown.first.get() && shown.zooms.with(Vec::is_empty);
+        let is_known =
+            shown.chosen().is_none() && !shown.looked.first.get() && shown.looked.zooms.with(Vec::is_empty);
         if is_known { None } else { shown.at(shown.index()) }
     });
     Effect::new(move || {
@@ -422,7 +417,7 @@ fn Twin(
                 ..Row::default()
             }
         };
-        let is_whole = shown.zooms.with(Vec::is_empty);
+        let is_whole = shown.looked.zooms.with(Vec::is_empty);
         shown.moments.with(|moments| stations(moments, is_whole).into_iter().map(row).collect::<Vec<_>>())
     });
     let names = || {

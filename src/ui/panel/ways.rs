@@ -133,9 +133,12 @@ pub fn outcome(state: State, way: &Way, told: &str, hint: String, unit: Unit) ->
                 ..Cell::amount(unit.amount(*needed), needed.0 as f64)
             };
             let pace = match fits {
-                true => {
-                    Cell { small: between, sorted_as: speed.map(|speed| speed.typical), ..Cell::of(typical) }
-                }
+                true => Cell {
+                    small: between,
+                    sorted_as: speed.map(|speed| speed.typical),
+                    most_first: true,
+                    ..Cell::of(typical)
+                },
                 false => Cell::of("–"),
             };
             vec![needs, pace]

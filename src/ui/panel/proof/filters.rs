@@ -89,7 +89,7 @@ pub(super) fn Filters(
                         change.run(Box::new(move |filter| filter.misses = misses));
                     }
                 />
-                {format!("Only misses: off by {MISS_PERCENT}% or more")}
+                {format!("Only misses: off by {MISS_PERCENT} % or more")}
             </label>
         </div>
     }
