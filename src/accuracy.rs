@@ -1,5 +1,6 @@
 //! How far to trust an answer: the errors that were measured for scenarios of its kind.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
@@ -159,6 +160,17 @@ pub fn kinds() -> &'static [RunKind] {
     KINDS.get_or_init(|| include_str!("../data/accuracy.tsv").lines().filter_map(kind).collect())
 }
 
+/// Those of one software.
+fn kinds_of(software: &str) -> &'static [&'static RunKind] {
+    static BY_SOFTWARE: OnceLock<BTreeMap<&str, Vec<&RunKind>>> = OnceLock::new();
+    let by_software = BY_SOFTWARE.get_or_init(|| {
+        let mut found: BTreeMap<&str, Vec<&RunKind>> = BTreeMap::new();
+        kinds().iter().for_each(|kind| found.entry(&kind.software).or_default().push(kind));
+        found
+    });
+    by_software.get(software).map_or(&[], Vec::as_slice)
+}
+
 fn kind(line: &str) -> Option<RunKind> {
     let mut fields = line.split('\t');
     Some(RunKind {
@@ -193,13 +205,12 @@ pub fn unmeasured(scenario: &Scenario) -> Option<&'static str> {
 /// assert!(band.percent >= headroom::accuracy::REAL_GPU_PERCENT && band.rows > 0);
 /// ```
 pub fn band(architecture: &Architecture, scenario: &Scenario) -> Band {
-    let (settings, software) = (key(scenario), software(scenario));
-    let is_software = |kind: &&RunKind| kind.software == software;
-    let is_family = |kind: &&RunKind| is_software(kind) && kind.family == architecture.model_type;
-    let is_kind = |kind: &&RunKind| is_family(kind) && kind.settings == settings;
-    let found = worst(Evidence::SameKind, kinds().iter().filter(is_kind))
-        .or_else(|| worst(Evidence::SameFamily, kinds().iter().filter(is_family)))
-        .or_else(|| worst(Evidence::OtherFamilies, kinds().iter().filter(is_software)))
+    let (settings, own) = (key(scenario), kinds_of(&software(scenario)).iter().copied());
+    let of_family = own.clone().filter(|kind| kind.family == architecture.model_type);
+    let of_kind = of_family.clone().filter(|kind| kind.settings == settings);
+    let found = worst(Evidence::SameKind, of_kind)
+        .or_else(|| worst(Evidence::SameFamily, of_family))
+        .or_else(|| worst(Evidence::OtherFamilies, own))
         .or_else(|| worst(Evidence::OtherSoftware, kinds().iter()))
         .unwrap_or(Band {
             percent: 100.0,

@@ -117,8 +117,8 @@ impl Held {
     }
 
     /// Of a cell on all cards of the machines that have more of that card than hold it: each with a copy of the model, or with a shard where
-    /// copies do not fit, and with a micro-batch of its own.
-    fn on_whole_machines(gpu: &str, cell: &NeedCell) -> Vec<Held> {
+    /// copies do not fit, and with a micro-batch of its own; `recorded` are runs that cards like its own share.
+    fn on_whole_machines(gpu: &str, cell: &NeedCell, recorded: &Recorded) -> Vec<Held> {
         let Some((fewest, scenario)) = cell.fewest() else { return Vec::new() };
         let rented = machines_with(gpu, fewest);
         let mut counts: Vec<u64> = rented.into_iter().map(|(_, _, cards)| cards).collect();
@@ -128,7 +128,7 @@ impl Held {
             let mut copied = scenario.clone();
             copied.change(|copied| copied.cluster.set_gpus(cards));
             let ways = [copied, on_gpus(scenario, cards)];
-            let layout = ways.into_iter().find_map(|way| held(way, &Recorded::default()).ok().flatten())?;
+            let layout = ways.into_iter().find_map(|way| held(way, recorded).ok().flatten())?;
             Held::on(cards, &layout.scenario)
         };
         counts.into_iter().filter(|cards| *cards > fewest).filter_map(on).collect()
@@ -215,35 +215,48 @@ pub fn need_of_each(base: &Scenario, cards: &[&Gpu]) -> Vec<NeedRow> {
         rented: Vec::new(),
     };
     let mut rows: Vec<NeedRow> = groups.iter().flatten().map(row).collect();
+    // what generates has no adapters: LoRA is as full there
+    let is_as_full = |method: Method| method == Method::Lora && !base.task.trains();
+    let own = if is_as_full(base.method) { Method::Full } else { base.method };
     for method in Method::ALL {
-        // what generates has no adapters: LoRA is as full there
-        if *method == Method::Lora && !base.task.trains() {
+        if is_as_full(*method) {
             rows.iter_mut().for_each(|row| row.cells.extend_from_within(..1));
             continue;
         }
-        let found = each(&groups, |group| cells(base, *method, group));
-        for (row, cell) in rows.iter_mut().zip(found.into_iter().flatten()) {
-            row.cells.push(cell);
+        let found = each(&groups, |group| cells(base, (*method, *method == own), group));
+        for (row, found) in rows.iter_mut().zip(found.into_iter().flatten()) {
+            if *method == own {
+                (row.held, row.rented) = (found.held, found.rented);
+            }
+            row.cells.push(found.cell);
         }
     }
-    let own = Method::ALL.iter().position(|method| *method == base.method).unwrap_or_default();
-    let fewest = each(&rows, |row| row.cells.get(own).and_then(Held::of));
-    rows.iter_mut().zip(fewest).for_each(|(row, held)| row.held = held);
-    let rented = each(&rows, |row| {
-        row.cells.get(own).map_or_else(Vec::new, |cell| Held::on_whole_machines(&row.gpu, cell))
-    });
-    rows.iter_mut().zip(rented).for_each(|(row, rented)| row.rented = rented);
     rows.sort_by_key(|row| cards.iter().position(|card| *card.slug == *row.gpu));
     rows
 }
 
-/// One method on cards that run every step alike.
-fn cells(base: &Scenario, method: Method, cards: &[&Gpu]) -> Vec<NeedCell> {
+/// A method on a card, and of the scenario's own how many hold it.
+struct Found {
+    cell: NeedCell,
+    held: Option<Held>,
+    rented: Vec<Held>,
+}
+
+/// One method, which may be the scenario's own, on cards that run every step alike.
+fn cells(base: &Scenario, (method, is_own): (Method, bool), cards: &[&Gpu]) -> Vec<Found> {
     let recorded = Recorded::default();
     let on = |card: &&Gpu| {
         let mut on = alone(base);
         on.change(|on| on.gpu = GpuChoice::Catalogue(card.slug.to_string()));
-        cell(card, within_positions(&with_method(&on, method)), &recorded)
+        let cell = cell(card, within_positions(&with_method(&on, method)), &recorded);
+        match is_own {
+            true => Found {
+                held: Held::of(&cell),
+                rented: Held::on_whole_machines(&card.slug, &cell, &recorded),
+                cell,
+            },
+            false => Found { cell, held: None, rented: Vec::new() },
+        }
     };
     cards.iter().map(on).collect()
 }
