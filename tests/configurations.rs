@@ -146,6 +146,19 @@ fn names_in(which: Configuration, text: &str) -> Vec<String> {
         };
         return file.as_object().into_iter().flatten().flat_map(within).collect();
     }
+    if which == Configuration::Megatron {
+        let options = text.lines().filter_map(|line| line.strip_prefix("    --"));
+        let name = |line: &str| line.split(' ').next().unwrap_or_default().replace('-', "_");
+        return options.map(name).collect();
+    }
+    if which == Configuration::Torchtitan {
+        let file: toml::Table = without_comments(text).parse().expect("TOML");
+        let within = |(table, members): (String, toml::Value)| {
+            let members = members.as_table().expect("a table").keys().map(|name| format!("{table}.{name}"));
+            members.collect::<Vec<_>>()
+        };
+        return file.into_iter().flat_map(within).collect();
+    }
     let mut table = String::new();
     let lines = text.lines().filter(|line| !line.trim_start().starts_with(['#', '-']));
     let names = lines.filter_map(|line| {

@@ -2,7 +2,8 @@
 
 FOLDER holds their wheels and archives as `pip download --no-deps` puts them there, transformers' too. The fields of the classes that read a
 file are taken from the source, with those of their bases; nothing is imported. torchtune has no such class: its names are those of its recipes'
-own files and what their code reads. `tests/configurations.rs` holds every file that is written against these names; whether the classes take the values
+own files and what their code reads. torchtitan's tables are the fields of one class, and Megatron-LM's names the options that its parser adds; of
+Megatron-LM the folder holds the archive of a tag (Megatron-LM-core_v0.16.1.tar.gz). `tests/configurations.rs` holds every file that is written against these names; whether the classes take the values
 too is `check_configurations.py`'s affair, which has to have the projects installed.
 """
 import ast
@@ -77,6 +78,44 @@ def names_of_yaml(text):
             yield ".".join(way)
 
 
+def of_torchtitan(texts):
+    """The names of torchtitan's tables: each field of `JobConfig` is a table, of the class that it is annotated with."""
+    tree = ast.parse(next(text for path, text in texts if path == "torchtitan/config/job_config.py"))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    fields = lambda name: [(line.target.id, ast.unparse(line.annotation)) for line in classes[name].body if isinstance(line, ast.AnnAssign)]
+    return {f"{table}.{name}" for table, of in fields("JobConfig") for name, _ in fields(of)}
+
+
+def of_megatron(texts):
+    """The options of Megatron-LM's parser: those that it adds, and those of the fields of the classes that it is made from
+    (megatron/training/argument_utils.py `ArgumentGroupFactory`), where switches that are on are called `no` and `disable`."""
+    parser = next(text for path, text in texts if path.endswith("megatron/training/arguments.py"))
+    names = set()
+    for call in ast.walk(ast.parse(parser)):
+        if isinstance(call, ast.Call) and getattr(call.func, "attr", "") == "add_argument":
+            names |= {word.value for word in call.args if isinstance(word, ast.Constant)}
+    classes = {node.name: node for _, text in texts for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
+
+    def of_class(name):
+        if name not in classes:
+            return
+        for base in classes[name].bases:
+            yield from of_class(ast.unparse(base))
+        for line in classes[name].body:
+            if isinstance(line, ast.AnnAssign):
+                said = re.search(r"'arg_names': (\[.*?\])", ast.unparse(line))
+                is_on = re.search(r"(^|default=)True", ast.unparse(line.value) if line.value else "")
+                own = line.target.id.replace("_", "-")
+                yield from ast.literal_eval(said[1]) if said else [f"--no-{own}", f"--disable-{own}"] if is_on else [f"--{own}"]
+
+    for name, exclude in re.findall(r"ArgumentGroupFactory\((\w+)(?:, exclude ?= ?(\[[^\]]*\]|\w+))?", parser):
+        if exclude and not exclude.startswith("["):
+            exclude = re.search(rf"{exclude} = (\[[^\]]*\])", parser)[1]
+        left_out = {name.replace("_", "-") for name in ast.literal_eval(exclude or "[]")}
+        names |= {own for own in of_class(name) if re.sub("^--(no-|disable-)?", "", own) not in left_out}
+    return {name.removeprefix("--").replace("-", "_") for name in names if name.startswith("--")}
+
+
 def main():
     folder = Path(sys.argv[1])
     archives = {path.name.split("-")[0]: path for path in sorted(folder.iterdir())}
@@ -106,6 +145,8 @@ def main():
     code = [text for path, text in sources(archives["torchtune"]) if path.startswith("recipes/") and path.endswith(".py")]
     names |= {name for text in code for name in re.findall(r'cfg\.get\(\s*"(\w+)"', text)}
     written["torchtune"] = {"of": {"torchtune": version("torchtune")}, "names": sorted(names)}
+    written["torchtitan"] = {"of": {"torchtitan": version("torchtitan")}, "names": sorted(of_torchtitan(list(sources(archives["torchtitan"]))))}
+    written["megatron"] = {"of": {"Megatron-LM": version("Megatron")}, "names": sorted(of_megatron(list(sources(archives["Megatron"]))))}
     json.dump(written, sys.stdout, indent=1)
     print()
 

@@ -3,7 +3,7 @@
 HEADROOM is the command, each LINK what follows `#` in a share link; without any, the defaults of the training libraries and
 methods on one card and on eight. A class of each project reads the file: trl's `TrlParser` with the classes of `trl sft`,
 axolotl's pydantic schema, LLaMA-Factory's hparams, torchtune's configuration with the recipe's components, accelerate's
-`ClusterConfig`, DeepSpeed's `DeepSpeedConfig`. A project that is not installed is said to be missing, which is an error where it is among
+`ClusterConfig`, DeepSpeed's `DeepSpeedConfig`, torchtitan's `ConfigManager`, Megatron-LM's parser with its checks. A project that is not installed is said to be missing, which is an error where it is among
 the names (`--projects trl,accelerate`). Nothing is trained.
 """
 import argparse
@@ -11,11 +11,14 @@ import importlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
+import types
 from pathlib import Path
 
+MEGATRON = "st=megatron&method=full&p=amp-bf16-weights&o=adamw&attn=cudnn&timpl=transformer-engine&shard=dist-opt"
 LINKS = [
     "v=1", "method=lora", "method=full&p=amp-bf16", "st=trl&p=amp-bf16-weights", "st=trl&method=full&p=amp-bf16&mask=padded",
     "st=trl&method=lora&p=amp-bf16&t=attention&ld=on&mask=padding-free&alloc=expandable", "st=liger&method=lora",
@@ -27,6 +30,9 @@ LINKS = [
     "m=Qwen/Qwen3-0.6B&method=full&p=bf16&o=adafactor&gc=off", "v=1&task=dpo&st=trl&method=lora&mask=padded&alloc=expandable",
     "v=1&task=dpo&st=trl&method=full&p=amp-bf16-weights&mask=padded", "v=1&task=kto&st=trl&prep=off&mask=padded", "v=1&task=orpo&st=trl&method=lora&mask=padded",
     "v=1&task=simpo&st=trl&method=lora&mask=padded", "v=1&task=simpo&st=trl&method=full&p=amp-bf16&mask=padded",
+    "st=torchtitan&method=full&p=amp-bf16&gpus=8&shard=fsdp2&ga=2", "st=torchtitan&method=full&p=bf16&gpus=64&shard=fsdp2&tp=8&gc=operations&m=meta-llama/Llama-3.1-70B",
+    f"{MEGATRON}&gpus=8&tp=4&pp=2", f"{MEGATRON}&gpus=64&tp=4&pp=4&sp=on&cp=2&gc=off&m=meta-llama/Llama-3.1-70B&loss=native", f"{MEGATRON}&gpus=8&ep=8&m=Qwen/Qwen3-30B-A3B",
+    f"{MEGATRON}&gpus=4&tp=2&m=Qwen/Qwen2.5-7B&gc=selective", f"{MEGATRON}&gpus=2&m=Qwen/Qwen3-0.6B&reduce=bf16", f"{MEGATRON}&gpus=4&pp=2&s=1024&m=openai-community/gpt2",
 ]
 
 
@@ -102,8 +108,35 @@ def deepspeed(path):
     return f"stage {zero.stage}, buckets of {zero.reduce_bucket_size}"
 
 
+def torchtitan(path):
+    from torchtitan.config import ConfigManager
+    config = ConfigManager().parse_args([f"--job.config_file={path}"])
+    training = config.training
+    return f"batch {training.local_batch_size} of {training.global_batch_size}, {config.model.flavor}, {config.parallelism.data_parallel_shard_degree} shards"
+
+
+def megatron(path):
+    """The options that the script gives to pretrain_gpt.py, by Megatron-LM's own parser and checks (PYTHONPATH has its tree)."""
+    import torch
+    # what the checks ask of a card
+    torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(major=9, minor=0)
+    from megatron.training.arguments import parse_args, validate_args
+    words = shlex.split(path.read_text().replace("\\\n", " "), comments=True)
+    at = words.index("pretrain_gpt.py")
+    each, machines = (int(words[words.index(name) + 1]) if name in words else 1 for name in ("--nproc_per_node", "--nnodes"))
+    os.environ.update(word.split("=", 1) for before, word in zip(words, words[1:]) if before == "export")
+    os.environ.update(WORLD_SIZE=str(each * machines), RANK="0", LOCAL_RANK="0")
+    sys.argv = words[at:]
+    arguments = validate_args(parse_args())
+    padded = arguments.vocab_size + 1
+    return f"batch {arguments.micro_batch_size} of {arguments.global_batch_size}, {arguments.num_layers} layers, {padded} tokens"
+
+
 CHECKS = {"trl": trl, "axolotl": axolotl, "llama-factory": llama_factory, "torchtune": torchtune, "accelerate": accelerate,
-          "deepspeed": deepspeed}
+          "deepspeed": deepspeed, "torchtitan": torchtitan, "megatron": megatron}
+
+
+ENDINGS = {"deepspeed": "json", "torchtitan": "toml", "megatron": "sh"}
 
 
 def main():
@@ -124,7 +157,7 @@ def main():
                 refused += 1
                 continue
             with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / ("c.json" if name == "deepspeed" else "c.yaml")
+                path = Path(folder) / f"c.{ENDINGS.get(name, 'yaml')}"
                 path.write_text(written.stdout)
                 try:
                     said = check(path)

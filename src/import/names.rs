@@ -280,6 +280,13 @@ pub(super) fn of_checkpoint(said: &str) -> Option<Checkpoint> {
     Some(Checkpoint { format, group, trains: backend == "auto_trainable" || trained.contains(&backend) })
 }
 
+/// The sizes of torchtitan's Llama 3 (0.2.2, models/llama3/__init__.py) and who has them.
+pub(crate) const TORCHTITAN: [(&str, &str); 3] = [
+    ("8B", "meta-llama/Llama-3.1-8B"),
+    ("70B", "meta-llama/Llama-3.1-70B"),
+    ("405B", "meta-llama/Llama-3.1-405B"),
+];
+
 /// torchtune's models (0.6.1, recipes/configs) with the Hub ids that their recipes download; `lora_` and `qlora_` stand before
 /// a builder with adapters.
 pub(crate) const TORCHTUNE: &[(&str, &str)] = &[

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::names::TORCHTITAN;
 use super::reader::{Reader, among};
 use super::trainer;
 use crate::scenario::Stack;
@@ -49,13 +50,6 @@ const IDLE: &[&str] = &[
     "compile.backend",
     "quantize*",
     "float8*",
-];
-
-/// The sizes of its Llama 3 (models/llama3/__init__.py) and who has them.
-const FLAVORS: [(&str, &str); 3] = [
-    ("8B", "meta-llama/Llama-3.1-8B"),
-    ("70B", "meta-llama/Llama-3.1-70B"),
-    ("405B", "meta-llama/Llama-3.1-405B"),
 ];
 
 /// Whether a file's settings are torchtitan's.
@@ -176,7 +170,7 @@ fn model(reader: &mut Reader) {
     let flavor = reader.take(&["model.flavor"]);
     let said: Vec<String> = [&name, &flavor].into_iter().flatten().map(|said| said.said.clone()).collect();
     let said = said.join(", ");
-    let known = flavor.and_then(|flavor| FLAVORS.iter().find(|(name, _)| *name == flavor.text()));
+    let known = flavor.and_then(|flavor| TORCHTITAN.iter().find(|(name, _)| *name == flavor.text()));
     match known.filter(|_| is_llama) {
         Some((_, model)) => reader.set("model", model, &said),
         None => reader.keep("model", &said, "of torchtitan's models Llama 3's 8B, 70B and 405B are known"),

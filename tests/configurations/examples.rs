@@ -21,7 +21,7 @@ fn the_usual_scenarios_are_written() {
         }
     }
     // trl's files are for one GPU: its trainer is not predicted on several
-    let least = [11, 12, 9, 6, 3, 20, 0];
+    let least = [11, 12, 9, 6, 3, 20, 0, 1, 1];
     assert!(count.iter().zip(least).all(|(count, least)| *count >= least), "{count:?}");
 }
 
@@ -96,6 +96,88 @@ fn trl_with_4_bits_is_one_run_however_it_is_chosen() {
     let of_transformers = configuration(&Scenario::default(), Configuration::Trl).unwrap();
     let read = import::read(&of_transformers.text, &Scenario::default()).unwrap().scenario;
     assert_eq!((read.precision, read.method), (chosen.precision, Method::Qlora));
+}
+
+/// torchtitan's mesh and Megatron-LM's are said in their files, and a model that Megatron-LM is told by its sizes keeps its name.
+#[test]
+fn files_of_many_gpus_say_how_these_divide_the_model() {
+    let megatron = "v=1&st=megatron&method=full&p=amp-bf16-weights&o=adamw&attn=cudnn&timpl=transformer-engine&shard=dist-opt";
+    let titan = "v=1&st=torchtitan&method=full&shard=fsdp2&gpus=64";
+    for (which, link, lines) in [
+        (
+            Configuration::Torchtitan,
+            format!("{titan}&p=bf16&tp=8&gc=operations&m=meta-llama/Llama-3.1-70B&reshard=off"),
+            vec![
+                "flavor = \"70B\"",
+                "data_parallel_shard_degree = 8",
+                "tensor_parallel_degree = 8",
+                "selective_ac_option = \"op\"",
+                "fsdp_reshard_after_forward = \"never\"",
+                "dtype = \"bfloat16\"",
+            ],
+        ),
+        (
+            Configuration::Torchtitan,
+            format!("{titan}&p=amp-bf16&replicas=8&ga=2&alloc=expandable"),
+            vec![
+                "data_parallel_replicate_degree = 8",
+                "global_batch_size = 128",
+                "expandable_segments:True torchrun --nnodes 8",
+            ],
+        ),
+        (
+            Configuration::Megatron,
+            format!(
+                "{megatron}&gpus=64&tp=4&pp=4&vpp=5&sp=on&cp=2&gc=off&m=meta-llama/Llama-3.1-70B&ga=16"
+            ),
+            vec![
+                "--tensor-model-parallel-size 4",
+                "--num-layers-per-virtual-pipeline-stage 5",
+                "--sequence-parallel",
+                "--global-batch-size 32",
+                "m=meta-llama/Llama-3.1-70B",
+                "--nnodes 8",
+            ],
+        ),
+        (
+            Configuration::Megatron,
+            format!("{megatron}&gpus=8&ep=8&m=Qwen/Qwen3-30B-A3B"),
+            vec![
+                "--num-experts 128",
+                "--expert-model-parallel-size 8",
+                "--moe-ffn-hidden-size 768",
+                "--qk-layernorm",
+            ],
+        ),
+        (
+            Configuration::Megatron,
+            format!("{megatron}&gpus=4&pp=2&s=1024&m=openai-community/gpt2&reduce=bf16&alloc=expandable"),
+            vec!["--hidden-dropout 0.1", "--grad-reduce-in-bf16", "export PYTORCH_CUDA_ALLOC_CONF"],
+        ),
+    ] {
+        let shared = share::decode(&link);
+        assert_eq!(shared.notices, [], "{link}");
+        let scenario = &shared.scenarios[0];
+        let file = configuration(scenario, which).unwrap_or_else(|issue| panic!("{link}: {issue}"));
+        for line in lines {
+            assert!(file.text.contains(line), "{line}: {}", file.text);
+        }
+        assert_eq!(file.differs, [] as [&str; 0], "{link}");
+        check(scenario, &Scenario { batch: 3, ..Scenario::default() }).unwrap();
+    }
+    let of = |link: &str| share::decode(link).scenarios.remove(0);
+    for (which, link, wanted) in [
+        (Configuration::Torchtitan, "v=1", "choose torchtitan"),
+        (Configuration::Megatron, "v=1", "choose Megatron-core"),
+        (
+            Configuration::Megatron,
+            &format!("{megatron}&gpus=8&ep=8&m=deepseek-ai/DeepSeek-V2-Lite"),
+            "deepseek_v2",
+        ),
+    ] {
+        let issue = configuration(&of(link), which).expect_err(wanted);
+        assert!(issue.to_string().contains(wanted) && issue.fix.is_some(), "{issue}");
+    }
 }
 
 /// torchtune's distributed recipes say in the file how they shard, and in the command among how many GPUs.

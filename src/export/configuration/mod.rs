@@ -7,6 +7,8 @@ mod axolotl;
 mod launch;
 mod lines;
 mod llama_factory;
+mod megatron;
+mod torchtitan;
 mod torchtune;
 mod trl;
 
@@ -45,11 +47,15 @@ pub enum Configuration {
     Accelerate,
     /// DeepSpeed.
     DeepSpeed,
+    /// torchtitan.
+    Torchtitan,
+    /// Megatron-LM.
+    Megatron,
 }
 
 impl Configuration {
     /// All, in the order in which they are offered.
-    pub const ALL: [Configuration; 7] = [
+    pub const ALL: [Configuration; 9] = [
         Configuration::Python,
         Configuration::Trl,
         Configuration::Axolotl,
@@ -57,10 +63,12 @@ impl Configuration {
         Configuration::Torchtune,
         Configuration::Accelerate,
         Configuration::DeepSpeed,
+        Configuration::Torchtitan,
+        Configuration::Megatron,
     ];
 
     /// What they are called, in the same order.
-    pub const CHOICES: [Choice; 7] = [
+    pub const CHOICES: [Choice; 9] = [
         Choice {
             slug: "python",
             label: "Python script",
@@ -80,6 +88,12 @@ impl Configuration {
             label: "DeepSpeed (JSON)",
             help: "ZeRO's settings, for any trainer that takes them.",
         },
+        Choice { slug: "torchtitan", label: "torchtitan (TOML)", help: "For torchtitan.train." },
+        Choice {
+            slug: "megatron",
+            label: "Megatron-LM (shell script)",
+            help: "Starts pretrain_gpt.py with made-up texts.",
+        },
     ];
 
     /// What it is called.
@@ -97,6 +111,8 @@ impl Configuration {
             Configuration::Torchtune => "torchtune.yaml",
             Configuration::Accelerate => "accelerate.yaml",
             Configuration::DeepSpeed => "deepspeed.json",
+            Configuration::Torchtitan => "torchtitan.toml",
+            Configuration::Megatron => "megatron.sh",
         }
     }
 
@@ -109,7 +125,9 @@ impl Configuration {
             Configuration::Python
             | Configuration::Torchtune
             | Configuration::Accelerate
-            | Configuration::DeepSpeed => "fine-tuning on texts",
+            | Configuration::DeepSpeed
+            | Configuration::Torchtitan
+            | Configuration::Megatron => "fine-tuning on texts",
         }
     }
 
@@ -124,6 +142,8 @@ impl Configuration {
         match self {
             Configuration::Python => "text/x-python",
             Configuration::DeepSpeed => "application/json",
+            Configuration::Torchtitan => "application/toml",
+            Configuration::Megatron => "application/x-sh",
             Configuration::Trl
             | Configuration::Axolotl
             | Configuration::LlamaFactory
@@ -169,6 +189,9 @@ impl Configuration {
             // FSDP2's reduction is its own too, and no line of it is read; so is who wraps the model
             Configuration::Accelerate => !cluster && !["reduce-dtype", "wrapped-by", "cp"].contains(&name),
             Configuration::DeepSpeed => !["shard", "cpu-offload"].contains(&name) && !zero,
+            Configuration::Torchtitan => outside || zero || name == "allocator",
+            // whose answer is shown is no setting of the run
+            Configuration::Megatron => outside || zero || name == "pipeline-stage",
         }
     }
 }
@@ -314,6 +337,8 @@ pub fn configuration(scenario: &Scenario, which: Configuration) -> Result<Writte
         Configuration::Torchtune => torchtune::write(&run)?,
         Configuration::Accelerate => launch::accelerate(&run)?,
         Configuration::DeepSpeed => launch::deepspeed(&run)?,
+        Configuration::Torchtitan => torchtitan::write(&run)?,
+        Configuration::Megatron => megatron::write(&run)?,
     };
     let (runs, written) = read_back(&run, which, &body)?;
     // JSON has no comments
@@ -375,11 +400,16 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
         return Err(Issue::error(issue.field, message).with_fix("choose another file"));
     }
     let memory = answer.memory;
-    let matters = |key: &Key| {
+    let matters_over = |read: &Scenario, key: &Key| {
         let mut other = read.clone();
         key.copy(&mut other, scenario);
         estimate(&other).memory != memory
     };
+    // a model that a file says by its sizes has its own name where that is the same run
+    if let Some(model) = Key::find("model").filter(|model| !matters_over(&read, model)) {
+        model.copy(&mut read, scenario);
+    }
+    let matters = |key: &Key| matters_over(&read, key);
     // under another library nothing is asked of it, but the scenario does it
     let is_asked = |key: &Key| match key.field {
         Field::Float8 => key.matters(&read) || scenario.trains_in_float8(),

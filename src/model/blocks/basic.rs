@@ -204,7 +204,12 @@ impl Dropout {
     /// Whether a mask is drawn where every dropout of the config is set to a probability, if to any: at 0 PyTorch returns
     /// the input itself.
     pub fn is_active(self, all: Option<u16>) -> bool {
-        self.0.is_some_and(|own| all.unwrap_or(own) > 0)
+        self.probability(all) > 0.0
+    }
+
+    /// How likely an element is dropped, likewise; 0 where the code has no dropout in that place.
+    pub fn probability(self, all: Option<u16>) -> f64 {
+        self.0.map_or(0.0, |own| f64::from(all.unwrap_or(own)) / 10_000.0)
     }
 }
 
