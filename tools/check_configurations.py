@@ -31,7 +31,7 @@ LINKS = [
     "v=1&task=dpo&st=trl&method=full&p=amp-bf16-weights&mask=padded", "v=1&task=kto&st=trl&prep=off&mask=padded", "v=1&task=orpo&st=trl&method=lora&mask=padded",
     "v=1&task=simpo&st=trl&method=lora&mask=padded", "v=1&task=simpo&st=trl&method=full&p=amp-bf16&mask=padded",
     "st=torchtitan&method=full&p=amp-bf16&gpus=8&shard=fsdp2&ga=2", "st=torchtitan&method=full&p=bf16&gpus=64&shard=fsdp2&tp=8&gc=operations&m=meta-llama/Llama-3.1-70B",
-    f"{MEGATRON}&gpus=8&tp=4&pp=2", f"{MEGATRON}&gpus=64&tp=4&pp=4&sp=on&cp=2&gc=off&m=meta-llama/Llama-3.1-70B&loss=native", f"{MEGATRON}&gpus=8&ep=8&m=Qwen/Qwen3-30B-A3B",
+    f"{MEGATRON}&gpus=8&tp=4&pp=2", f"{MEGATRON}&gpus=64&tp=4&pp=4&sp=on&cp=2&gc=off&m=meta-llama/Llama-3.1-70B&loss=native", f"{MEGATRON}&gpus=8&xp=8&m=Qwen/Qwen3-30B-A3B",
     f"{MEGATRON}&gpus=4&tp=2&m=Qwen/Qwen2.5-7B&gc=selective", f"{MEGATRON}&gpus=2&m=Qwen/Qwen3-0.6B&reduce=bf16", f"{MEGATRON}&gpus=4&pp=2&s=1024&m=openai-community/gpt2",
 ]
 
