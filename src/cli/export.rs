@@ -5,7 +5,7 @@ use clap::builder::PossibleValuesParser;
 
 use super::input::Input;
 use super::output::Output;
-use crate::export::{Configuration, configuration};
+use crate::export::{Configuration, Written, configuration};
 
 /// Prints a configuration of another project that runs a scenario
 #[derive(Args)]
@@ -27,6 +27,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let mut output = Output::of(written.text).noting(asked.notices);
     for clause in &written.differs {
         output.say(format_args!("note: otherwise than in the scenario: {clause}"));
+    }
+    if !written.absent.is_empty() {
+        output.say(format_args!("note: {}: {}", Written::ABSENT.to_lowercase(), written.absent.join("; ")));
     }
     if !written.differs.is_empty() {
         output.say(format_args!("note: what the file runs needs {}", written.needed));

@@ -33,7 +33,7 @@ pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String
             format!("{} ({whose})", between(dollars, |figure| format!("${figure:.2}")))
         }
         (None, _) | (_, None) => {
-            "not known: no price of a machine with such cards is on record here; say your own".to_owned()
+            "not known: no price of a machine with such cards is on record here; say your own (US cents per GPU-hour, --gpu-hour-cents)".to_owned()
         }
     };
     lines.push(("Price", price));
@@ -164,5 +164,15 @@ mod tests {
         assert_eq!(duration(span(0.5)), "500 ms (400 to 625)");
         assert_eq!(duration(span(3_600.0 * 4.0)), "4.0 h (3.2 to 5.0)");
         assert_eq!(duration(span(0.0)), "0.0 ms (0.0 to 0.0)");
+    }
+
+    #[test]
+    fn a_price_that_is_not_known_says_how_it_is_given() {
+        let scenario = &crate::share::decode("gpu=rtx-3090").scenarios[0];
+        let memory = crate::estimate::estimate(scenario).memory.expect("it has an answer");
+        let pace = crate::plan::pace(scenario, &memory).unwrap_or_else(|issue| panic!("{issue}"));
+        let lines = pace_lines(scenario, &pace);
+        let price = lines.iter().find(|(label, _)| *label == "Price").map(|(_, said)| said.as_str());
+        assert!(price.is_some_and(|said| said.contains("--gpu-hour-cents")), "{price:?}");
     }
 }

@@ -11,11 +11,13 @@ use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::Param;
 use crate::model::catalogue::{self, Entry};
-use crate::scenario::{AttentionKernel, Method, ModelChoice, Optimizer, Precision, Scenario};
+use crate::scenario::{AttentionKernel, Method, ModelChoice, Optimizer, Precision, Scenario, Sharding};
 use crate::units::grouped;
 
-/// Tensors smaller than this are not told from others.
+/// Tensors smaller than this are not told from others, nor states of a weight where the traceback says that it is one: the allocator's segments
+/// of up to 20 MiB are of many tensors.
 const LEAST: u64 = 64 << 20;
+const LEAST_OF_PARAMETERS: u64 = 22 << 20;
 /// Batches are made of so many tokens or a multiple, where people choose round numbers.
 const ROUND: u64 = 512;
 /// No batch has more.
@@ -26,11 +28,12 @@ const NAMED: usize = 3;
 /// What tensors of the catalogue's models have the size that a message says: logits and attention's scores where the traceback, if there is one,
 /// stands where they may be made; what is as large as a weight where it says that it is one.
 pub fn guesses(message: &Message, places: &[Place], scenario: &Scenario) -> Vec<Guess> {
-    let asked = message.sought().filter(|sought| *sought.end() >= LEAST);
+    let place = places.first().copied();
+    let least = if place.is_some_and(Place::is_of_parameters) { LEAST_OF_PARAMETERS } else { LEAST };
+    let asked = message.sought().filter(|sought| *sought.end() >= least);
     if asked.is_none() || message.segment().is_some() {
         return Vec::new();
     }
-    let place = places.first().copied();
     let mut found = Vec::new();
     if place.is_none_or(Place::may_be_of_logits) {
         found.extend(logits(message, scenario));
@@ -39,6 +42,9 @@ pub fn guesses(message: &Message, places: &[Place], scenario: &Scenario) -> Vec<
     let is_supported = message.allocated.is_some() || place.is_some();
     if is_supported && place.is_none_or(Place::may_be_of_scores) {
         found.extend(written_out(message, scenario));
+    }
+    if place == Some(Place::Flat) {
+        found.extend(partitions(message, scenario));
     }
     if let Some(place) = place.filter(|place| place.is_of_parameters()) {
         found.extend(parameters(message, place, scenario));
@@ -167,8 +173,79 @@ fn parameters(message: &Message, place: Place, scenario: &Scenario) -> Vec<Guess
     found
 }
 
+/// GPUs among which all parameters are divided.
+const DIVIDED: [u64; 7] = [8, 4, 2, 16, 32, 64, 1];
+
+/// A rank's part of all parameters in one tensor: those of the scenario's model first, then among as many GPUs as it has, then of most models.
+fn partitions(message: &Message, scenario: &Scenario) -> Vec<Guess> {
+    let Some(sought) = message.sought() else { return Vec::new() };
+    let own = scenario.architecture().ok().map(|architecture| architecture.parameters());
+    let mut models: BTreeMap<u64, Vec<&Entry>> = BTreeMap::new();
+    for (entry, architecture) in known() {
+        models.entry(architecture.parameters()).or_default().push(entry);
+    }
+    type Order = (bool, bool, usize, std::cmp::Reverse<usize>);
+    let mut found: Vec<(Order, Guess)> = Vec::new();
+    for (parameters, models) in &models {
+        for (order, dtype) in [Dtype::F32, Dtype::Bf16].into_iter().enumerate() {
+            for gpus in DIVIDED {
+                let bytes = parameters.div_ceil(gpus).saturating_mul(dtype.bytes());
+                if !sought.contains(&segment_for(bytes)) {
+                    continue;
+                }
+                let among = if gpus == 1 { String::new() } else { format!(" / {gpus} GPUs") };
+                let formula = format!("{} parameters{among} × {}", grouped(*parameters), of(dtype));
+                let sharded = |first: &str| {
+                    let mut other = with_batch(scenario, first, (scenario.batch, scenario.sequence));
+                    other.change(|other| {
+                        other.method = Method::Full;
+                        other.cluster.set_gpus(gpus);
+                    });
+                    other.change(|other| other.cluster.sharding = Sharding::Zero2);
+                    other
+                };
+                let is_other = own != Some(*parameters);
+                let key = (is_other, gpus != scenario.cluster.gpus, order, std::cmp::Reverse(models.len()));
+                found.extend(guess(Kind::Partition, formula, models, sharded).map(|guess| (key, guess)));
+            }
+        }
+    }
+    found.sort_by_key(|(key, _)| *key);
+    found.into_iter().map(|(_, guess)| guess).take(NAMED).collect()
+}
+
+/// All weights of a model at once, as transformers asks for room for them: the sum, and models that have it. Those of the scenario's come
+/// first; half of what 16 bits take is asked for where they are quantised as they are loaded.
+pub(super) fn all_weights(message: &Message, scenario: &Scenario) -> Option<(String, Vec<String>)> {
+    let sought = message.sought()?;
+    let sum = |parameters: u64| {
+        let sizes = [(Dtype::Bf16, 1), (Dtype::F32, 1), (Dtype::Bf16, 2)];
+        let has_size = |(dtype, part): &(Dtype, u64)| {
+            sought.contains(&segment_for(parameters.saturating_mul(dtype.bytes()) / part))
+        };
+        let (dtype, part) = sizes.into_iter().find(has_size)?;
+        let halved = if part == 1 { "" } else { " / 2, as they are quantised" };
+        Some((part, format!("{} parameters × {}{halved}", grouped(parameters), of(dtype))))
+    };
+    let own = scenario.architecture().ok().and_then(|architecture| sum(architecture.parameters()));
+    if let Some((_, formula)) = own {
+        return Some((formula, vec![scenario.model_name()]));
+    }
+    let mut found: BTreeMap<(u64, String), Vec<String>> = BTreeMap::new();
+    for (entry, architecture) in known() {
+        if let Some(sum) = sum(architecture.parameters()) {
+            found.entry(sum).or_default().push(entry.name.to_string());
+        }
+    }
+    let first = found.into_iter().min_by_key(|((part, _), models)| (*part, std::cmp::Reverse(models.len())));
+    first.map(|((_, formula), mut models)| {
+        models.truncate(NAMED);
+        (formula, models)
+    })
+}
+
 /// The models of the catalogue with what they are made of.
-fn known() -> impl Iterator<Item = (&'static Entry, std::sync::Arc<Architecture>)> {
+pub(super) fn known() -> impl Iterator<Item = (&'static Entry, std::sync::Arc<Architecture>)> {
     catalogue::entries().iter().filter_map(|entry| Some((entry, entry.architecture().ok()?)))
 }
 
@@ -188,7 +265,7 @@ fn shapes(architecture: &Architecture) -> Vec<Vec<u64>> {
 }
 
 /// `4 bytes (float32)`.
-fn of(dtype: Dtype) -> String {
+pub(super) fn of(dtype: Dtype) -> String {
     format!("{} bytes ({})", dtype.bytes(), dtype.name())
 }
 

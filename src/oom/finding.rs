@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::amount::Amount;
 use super::bare::Bitsandbytes;
+use super::engine::Serving;
 use super::host::Host;
 use super::joining::Joining;
 use super::message::Message;
@@ -192,6 +193,31 @@ pub enum Finding {
     ShareTaken(Share),
     /// vLLM's share left too little for keys and values.
     CacheShort(Cache),
+    /// It has the size of a rank's part of all parameters, in a run that was not found.
+    SizeOfPartition {
+        /// The sum: `8,030,261,248 parameters / 8 GPUs × 4 bytes (float32)`.
+        formula: String,
+        /// Models with as many parameters.
+        models: Vec<String>,
+    },
+    /// transformers asked for room for all weights at once.
+    WarmUp {
+        /// The sum and models that have it, where one of the catalogue's or the scenario's has.
+        of: Option<(String, Vec<String>)>,
+    },
+    /// An engine that serves models asked for it.
+    InServing(Serving),
+    /// Tensors of such an engine have that size, the likeliest first.
+    SizeOfServing(Vec<OfServing>),
+}
+
+/// A tensor of an engine that serves models.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct OfServing {
+    /// What it is and its sum: `logits: 1,024 sequences × 201,088 × 4 bytes (float32)`.
+    pub formula: String,
+    /// Models that have such a tensor, a few of them.
+    pub models: Vec<String>,
 }
 
 /// A figure that both a text and a prediction have.

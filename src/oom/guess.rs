@@ -21,6 +21,8 @@ pub enum Kind {
     OptimizerState,
     /// A weight.
     Weights,
+    /// A rank's part of all parameters in one tensor, as DeepSpeed has them.
+    Partition,
 }
 
 impl fmt::Display for Kind {
@@ -30,6 +32,7 @@ impl fmt::Display for Kind {
             Kind::Scores => "attention's scores",
             Kind::OptimizerState => "optimizer state",
             Kind::Weights => "weights",
+            Kind::Partition => "a rank's part of all parameters",
         })
     }
 }
@@ -84,6 +87,18 @@ pub(super) fn nearest_first(guesses: &mut Vec<Guess>, message: &Message) {
 }
 
 impl Guess {
+    /// Whether it is of a batch that people choose, where it is of one: a power of two of tokens.
+    pub(super) fn is_round(&self) -> bool {
+        self.tokens.is_some_and(u64::is_power_of_two)
+    }
+
+    /// Whether it is of a batch that hardly anybody chooses, such as 47 sequences of 2,048 tokens.
+    pub(super) fn is_odd(&self) -> bool {
+        /// Three and five times a power of two are chosen, too.
+        const CHOSEN: u64 = 15;
+        self.tokens.is_some_and(|tokens| tokens >> tokens.trailing_zeros().min(63) > CHOSEN)
+    }
+
     /// In words, behind its kind: `65,536 tokens × 151,936 × 4 bytes (float32), as of Qwen3 8B; there 56.1 GiB are allocated before it`.
     pub fn in_words(&self, amount: impl Fn(Bytes) -> String) -> String {
         let before = self.allocated.map(|bytes| format!("; there {} are allocated before it", amount(bytes)));

@@ -175,7 +175,7 @@ impl Near {
 fn near(scenario: &Scenario, place: Option<Place>) -> Vec<(usize, Scenario)> {
     let mut near = Near(vec![(0, scenario.clone())]);
     // how many tokens there are has no part in weights and what is remembered of them
-    let is_of_tokens = !place.is_some_and(Place::is_of_parameters);
+    let is_of_tokens = place.is_none_or(Place::is_of_tokens);
     if is_of_tokens {
         near.vary_tokens();
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::amount::{Amount, Found, amounts};
 use super::bare::{self, Bitsandbytes};
+use super::engine::Serving;
 use super::host::Host;
 use super::pool::Pool;
 use super::processes::processes;
@@ -73,6 +74,8 @@ pub struct Message {
     pub vllm: Option<Share>,
     /// Where vLLM's share left too little for keys and values.
     pub cache: Option<Cache>,
+    /// Where an engine that serves models asked, and no training.
+    pub serving: Option<Serving>,
 }
 
 /// A text in which none of these figures was found.
@@ -99,14 +102,21 @@ impl std::str::FromStr for Message {
             message.is_of_driver = bare::is_of_driver(&words);
             message.is_old = bare::is_old(&words);
         }
+        let is_asked = message.requested.is_some() || message.is_of_pool || message.is_of_driver;
+        let is_told = message.vllm.is_some() || message.cache.is_some();
+        message.serving =
+            Serving::read(text).filter(|serving| !is_told && (is_asked || serving.sequences.is_some()));
         // the processes of a run end each other where one of them fails
-        let Message { requested, is_of_driver, is_of_pool, is_old, bitsandbytes, vllm, cache, .. } = message;
+        let Message {
+            requested, is_of_driver, is_of_pool, is_old, bitsandbytes, vllm, cache, serving, ..
+        } = message;
         let is_told = requested.is_some()
             || is_of_driver
             || is_of_pool
             || is_old
             || bitsandbytes.is_some()
             || vllm.is_some()
+            || serving.is_some()
             || cache.is_some();
         message.host = Host::read(text, &words).filter(|host| !is_told || *host != Host::Signal);
         if message == Message::default() {
@@ -145,13 +155,13 @@ impl Message {
     }
 
     /// Whether a card's memory ran out in a step, or may have: not the computer's own, nor what both have in common, nor vLLM's share before
-    /// it starts.
+    /// it starts, nor in an engine that serves models.
     pub fn is_of_step(&self) -> bool {
         let is_of_another = self.host.is_some()
             || self.vllm.is_some()
             || self.cache.is_some()
             || self.bitsandbytes == Some(Bitsandbytes::Managed);
-        self.requested.is_some() || !is_of_another
+        self.serving.is_none() && (self.requested.is_some() || !is_of_another)
     }
 
     /// What everybody had of the card, where the text says what it has and what was free.

@@ -7,6 +7,7 @@ mod bare;
 mod beside;
 mod candidates;
 mod card;
+mod engine;
 mod finding;
 mod guess;
 mod host;
@@ -20,8 +21,10 @@ mod pool;
 mod processes;
 mod ranks;
 mod remedies;
+mod served;
 mod smi;
 mod suspect;
+mod traceback;
 mod vllm;
 mod words;
 
@@ -38,10 +41,11 @@ use account::account;
 pub use amount::Amount;
 pub use bare::Bitsandbytes;
 use beside::beside;
-use candidates::guesses;
+use candidates::{all_weights, guesses};
 use card::{is_shared, on_card_of};
+pub use engine::{At, Engine, Serving};
 use finding::findings;
-pub use finding::{Figure, Finding};
+pub use finding::{Figure, Finding, OfServing};
 use guess::nearest_first;
 pub use guess::{Guess, Kind};
 pub use host::Host;
@@ -101,7 +105,9 @@ impl Decoded {
         let of_host = host.and_then(Host::asked);
         match (of_card, of_host, vllm) {
             (Some(asked), _, _) => {
-                Some(format!("PyTorch asked for {}, and the card had no room for it.", amount(asked)))
+                let who =
+                    self.message.serving.map_or("PyTorch".to_owned(), |serving| serving.engine.to_string());
+                Some(format!("{who} asked for {}, and the card had no room for it.", amount(asked)))
             }
             (None, Some(asked), _) => Some(format!(
                 "{} of the computer's memory (RAM) were asked for, and it had no room for them.",
@@ -149,9 +155,21 @@ pub fn is_message(text: &str) -> bool {
 pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     let message: Message = text.parse()?;
     let asked = scenario;
+    if let Some(serving) = message.serving {
+        let tensors = served::tensors(&message, serving, asked);
+        let size = (!tensors.is_empty()).then_some(Finding::SizeOfServing(tensors));
+        let found = std::iter::once(Finding::InServing(serving)).chain(size).collect();
+        // the card is the engine's, and no training is offered on it
+        let decoded = without_a_run(text, message, found, asked, (asked.clone(), None));
+        return Ok(Decoded { offers: Vec::new(), ..decoded });
+    }
     let (scenario, cards) = on_card_of(&message, text, asked);
-    let answer = Answer::of(scenario.clone());
     let places = places(text);
+    if places.first() == Some(&Place::WarmUp) {
+        let found = vec![Finding::WarmUp { of: all_weights(&message, &scenario) }];
+        return Ok(without_a_run(text, message, found, asked, (scenario, cards)));
+    }
+    let answer = Answer::of(scenario.clone());
     let (suspects, unanswered) = match suspects(&message, &places, &scenario) {
         Ok(suspects) => (suspects, None),
         Err(issue) => (Vec::new(), Some(issue)),
@@ -167,7 +185,10 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     }
     let mut guesses =
         if agrees || !likely.is_empty() { Vec::new() } else { guesses(&message, &places, &on_as_many) };
-    let of_size = size_of_logits(&guesses, &scenario);
+    let of_size = size_of_logits(&guesses, &scenario).or_else(|| size_of_partition(&guesses));
+    // a size that a power of two explains is of no odd batch
+    let is_explained = guesses.iter().any(Guess::is_round);
+    guesses.retain(|guess| !(is_explained && guess.is_odd()));
     guesses.retain_mut(|guess| {
         let Some((run, suspect)) = nearest_run(&message, &places, &guess.scenario, by_any) else {
             // what no run of the model asks for, it was not
@@ -203,12 +224,14 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     }
     let of_other_run = findings.iter().any(Finding::is_other_run);
     findings.extend(more_than_run(&message, &answer).filter(|_| !of_other_run));
+    if let Some(of_size) = of_size.filter(|_| guesses.is_empty() && is_sought && !agrees && likely.is_empty())
+    {
+        findings.insert(0, of_size);
+    }
     findings.extend(match guesses.first().map(|guess| guess.kind) {
         Some(Kind::Logits) => vec![Finding::LikelyLogits],
         Some(Kind::Scores) => vec![Finding::LikelyScores],
-        None if is_sought && !agrees && likely.is_empty() => {
-            std::iter::once(Finding::NotKnown).chain(of_size).collect()
-        }
+        None if is_sought && !agrees && likely.is_empty() => vec![Finding::NotKnown],
         Some(_) | None => Vec::new(),
     });
     Ok(Decoded {
@@ -225,14 +248,45 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     })
 }
 
+/// A message that no run of a scenario explains, with what is found of it: an engine's that serves models, or one of before any tensor.
+fn without_a_run(
+    text: &str,
+    message: Message,
+    found: Vec<Finding>,
+    asked: &Scenario,
+    (scenario, cards): (Scenario, Option<[Bytes; 2]>),
+) -> Decoded {
+    let vendor = message.vendor().or(scenario.gpu().ok().map(|gpu| gpu.vendor)).unwrap_or(Vendor::Nvidia);
+    let joining = Joining::of(vendor, scenario.allocator);
+    let listed = processes(text).filter(|_| message.requested.is_none());
+    let of_figures = findings(&message, listed.clone(), cards, &[], None, joining);
+    let of_figures = of_figures.into_iter().filter(|finding| !finding.is_other_run());
+    Decoded {
+        account: account(&message),
+        card: Change::between(asked, &scenario, "gpu"),
+        offers: offers(&message, listed.as_ref(), asked, &scenario, false),
+        findings: found.into_iter().chain(of_figures).collect(),
+        verdict: None,
+        suspects: Vec::new(),
+        likely: Vec::new(),
+        guesses: Vec::new(),
+        message,
+        scenario: scenario.into(),
+    }
+}
+
+/// The part of all parameters that a size alone is of.
+fn size_of_partition(guesses: &[Guess]) -> Option<Finding> {
+    let guess = guesses.iter().find(|guess| guess.kind == Kind::Partition)?;
+    Some(Finding::SizeOfPartition { formula: guess.formula.clone(), models: guess.models.clone() })
+}
+
 /// What logits a size alone is of, whatever else the message says: those of the scenario's own vocabulary, or of another where that is of as
 /// many tokens as people choose.
 fn size_of_logits(guesses: &[Guess], scenario: &Scenario) -> Option<Finding> {
     let own = scenario.architecture().ok().map(|architecture| architecture.vocab);
     let is_own = |guess: &&Guess| guess.vocabulary.is_some() && guess.vocabulary == own;
-    let is_round = |guess: &&Guess| {
-        guess.vocabulary.is_some() && guess.tokens.is_some_and(|tokens| tokens.is_power_of_two())
-    };
+    let is_round = |guess: &&Guess| guess.vocabulary.is_some() && guess.is_round();
     let of_own = guesses.iter().find(is_own).map(|guess| (guess, Vec::new()));
     let of_other = || guesses.iter().find(is_round).map(|guess| (guess, guess.models.clone()));
     let (guess, models) = of_own.or_else(of_other)?;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::pool;
+use super::traceback::traceback;
 use crate::explain::Line;
 use crate::memory::Category;
 
@@ -34,17 +34,26 @@ pub enum Place {
     Backward,
     /// Where a model is loaded.
     Loading,
+    /// Where transformers asks for room for all weights at once, before it loads them.
+    WarmUp,
 }
 
 /// What a line has where it names a place: all words of one row. A row stands before those whose words a line of its kind has too.
-const NAMED: [(&[&str], Place); 31] = [
+const NAMED: [(&[&str], Place); 40] = [
     // torch/optim: state["exp_avg_sq"] = torch.zeros_like(p, …)
     (&["exp_avg", "zeros_like"], Place::OptimizerState),
     (&["momentum_buffer", "clone"], Place::OptimizerState),
     // bitsandbytes/optim/optimizer.py
     (&["get_state_buffer"], Place::OptimizerState),
-    // deepspeed/runtime/zero
+    // deepspeed/runtime/zero: stage_1_and_2.py, stage3.py
     (&["flatten_dense_tensors"], Place::Flat),
+    (&["single_grad_partition"], Place::Flat),
+    (&["single_partition_of_fp32_groups"], Place::Flat),
+    (&["partitioned_groups_flat"], Place::Flat),
+    (&["_create_fp32_partitions"], Place::Flat),
+    (&["initialize_optimizer_states"], Place::Flat),
+    (&["deepspeed/runtime/zero/stage", "in __init__"], Place::Loading),
+    (&["deepspeed.initialize("], Place::Loading),
     (&["all_gather"], Place::Gather),
     (&["allgather"], Place::Gather),
     (&["cross_entropy"], Place::Loss),
@@ -66,9 +75,11 @@ const NAMED: [(&[&str], Place); 31] = [
     (&["up_proj("], Place::Mlp),
     (&["down_proj("], Place::Mlp),
     (&["optimizer.step("], Place::Step),
+    (&["deepspeed/runtime/zero/stage", "in step"], Place::Step),
     (&["torch/optim/"], Place::Step),
     (&[".backward("], Place::Backward),
     (&["run_backward("], Place::Backward),
+    (&["caching_allocator_warmup"], Place::WarmUp),
     (&["from_pretrained("], Place::Loading),
     (&["load_state_dict("], Place::Loading),
     (&["model.to("], Place::Loading),
@@ -77,11 +88,9 @@ const NAMED: [(&[&str], Place); 31] = [
 
 /// The places that the traceback above a message names, the innermost first; none where the text has no traceback.
 pub(super) fn places(text: &str) -> Vec<Place> {
-    let begins = ["Tried to allocate", pool::BEGINS].iter().filter_map(|said| text.find(said)).min();
-    let above = begins.map_or(text, |at| &text[..at]);
-    let Some(start) = above.rfind("Traceback (most recent call last)") else { return Vec::new() };
+    let Some(traceback) = traceback(text) else { return Vec::new() };
     let mut places = Vec::new();
-    for line in above[start..].lines().rev() {
+    for line in traceback.lines().rev() {
         let names = |(words, _): &&(&[&str], Place)| words.iter().all(|word| line.contains(word));
         let found = NAMED.iter().find(names).map(|(_, place)| *place);
         places.extend(found.filter(|place| !places.contains(place)));
@@ -93,6 +102,11 @@ impl Place {
     /// Whether what is made there is as large as parameters are, whatever the batch.
     pub(super) const fn is_of_parameters(self) -> bool {
         matches!(self, Place::OptimizerState | Place::Step | Place::Loading)
+    }
+
+    /// Whether its size hangs on how many tokens there are.
+    pub(super) const fn is_of_tokens(self) -> bool {
+        !self.is_of_parameters() && !matches!(self, Place::Flat | Place::WarmUp)
     }
 
     /// Whether attention's scores, or what their backward makes, may be made there.
@@ -125,6 +139,7 @@ impl Place {
             Place::Mlp => is_of("mlp") || is_of("experts"),
             Place::Step => phase == STEP,
             Place::Loading => phase == LOADING,
+            Place::WarmUp => false,
             Place::Backward => phase == BACKWARD,
         }
     }
@@ -149,6 +164,7 @@ impl fmt::Display for Place {
             Place::Mlp => "in the feed-forward network",
             Place::Step => "in the optimizer's step",
             Place::Loading => "where a model is loaded",
+            Place::WarmUp => "where room is made for all weights at once",
             Place::Backward => "in the backward pass",
         })
     }

@@ -87,7 +87,12 @@ pub fn suspects(message: &Message, places: &[Place], scenario: &Scenario) -> Res
     };
     let mut found: Vec<Suspect> = requests.into_iter().filter_map(suspect).collect();
     let depth = |place: Option<Place>| places.iter().position(|named| Some(*named) == place);
-    found.sort_by_key(|suspect| (depth(suspect.place).unwrap_or(places.len()), suspect.contradicts()));
+    // what is made at one place may be made there while a model is loaded, and again in every step
+    let others =
+        |suspect: &Suspect| places.iter().filter(|place| !place.makes(&suspect.line, &suspect.phase)).count();
+    found.sort_by_key(|suspect| {
+        (depth(suspect.place).unwrap_or(places.len()), others(suspect), suspect.contradicts())
+    });
     found.truncate(SUSPECTS);
     Ok(found)
 }

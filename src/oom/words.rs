@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::bare::Bitsandbytes;
-use super::finding::{Figure, Finding};
+use super::finding::{Figure, Finding, OfServing};
 use super::joining::Joining;
 use super::message::NoMessage;
 use crate::allocator::segment_for;
@@ -126,7 +126,8 @@ impl fmt::Display for Finding {
                 write!(
                     f,
                     "Its size alone is that of {whose}: {formula}, micro-batch × length, in a run with other weights, another optimizer or \
-                     more beside it than those that were tried."
+                     more beside it than those that were tried. Where it is, a loss that never makes them removes it (use_liger_kernel=True, cut \
+                     cross entropy)."
                 )
             }
             Finding::Retried { retries: 0, .. } => {
@@ -210,6 +211,28 @@ impl fmt::Display for Finding {
             Finding::OnHost { notes } => write!(f, "In this scenario: {}.", notes.join("; ")),
             Finding::ShareTaken(share) => share.fmt(f),
             Finding::CacheShort(cache) => cache.fmt(f),
+            Finding::SizeOfPartition { formula, models } => write!(
+                f,
+                "Its size alone is that of a rank's part of all parameters in one tensor, as DeepSpeed has them: {formula}, as of {}. More GPUs have smaller \
+                 ones, and offload_optimizer has them in the computer's memory.",
+                models.join(", ")
+            ),
+            Finding::WarmUp { of } => {
+                f.write_str("transformers asks for room for all weights at once before it loads them (caching_allocator_warmup)")?;
+                if let Some((formula, models)) = of {
+                    write!(f, ": {formula}, as of {}", models.join(", "))?;
+                }
+                f.write_str(
+                    ". That much the card did not have free: weights in fewer bits (load_in_4bit, dtype=torch.bfloat16 where they are loaded in float32), a \
+                     part of them elsewhere (device_map=\"auto\"), or a smaller model. transformers 5.17 asks for no more than the card has, less 1.2 GiB.",
+                )
+            }
+            Finding::InServing(serving) => serving.fmt(f),
+            Finding::SizeOfServing(tensors) => {
+                let one = |OfServing { formula, models }: &OfServing| format!("{formula}, as of {}", models.join(", "));
+                let all: Vec<String> = tensors.iter().map(one).collect();
+                write!(f, "Its size is that of {}.", all.join("; or of "))
+            }
             Finding::OfOldPyTorch => f.write_str(
                 "The card had no room for a tensor. This PyTorch is of before 2019 and says neither how large it was nor what was there: from 1.0 on it does \
                  (\"Tried to allocate …\"), and nvidia-smi shows who has the card.",

@@ -152,7 +152,7 @@ pub fn largest_that_fit(rows: &[&FitRow], base: &Scenario, measure: Measure) -> 
             "There is no answer for any of them.".to_owned()
         }
         true => "None of them surely fits.".to_owned(),
-        false => format!("The largest that surely fit: {}.", sure.join(", ")),
+        false => format!("Of these the largest that surely fit: {}.", sure.join(", ")),
     };
     if !close.is_empty() {
         said = format!(

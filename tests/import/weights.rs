@@ -32,6 +32,26 @@ fn weights_in_8_bits_are_read() {
     }
 }
 
+/// A line about something else says nothing of how weights are loaded: they stay as they were.
+#[test]
+fn a_line_of_another_thing_leaves_the_weights_as_they_were() {
+    for text in [
+        "model.gradient_checkpointing_enable()\n",
+        "args = TrainingArguments(output_dir='x', gradient_checkpointing=True)\n",
+    ] {
+        let read = read_over(text, |base| {
+            base.method = Method::Qlora;
+            base.quantization.format = WeightFormat::Nf4Early;
+            base.quantization.double_quant = true;
+        });
+        assert!(read.scenario.quantization.double_quant, "{text}: {:?}", read.scenario.quantization);
+        assert_eq!(read.scenario.quantization.format, WeightFormat::Nf4Early, "{text}");
+    }
+    let said = "quantization_config=BitsAndBytesConfig(load_in_4bit=True)\n";
+    let read = read_over(said, |base| base.quantization.double_quant = true);
+    assert!(!read.scenario.quantization.double_quant, "BitsAndBytesConfig's default");
+}
+
 #[test]
 fn weights_of_gptqs_checkpoints_are_read() {
     let script = |quantiser: &str| {

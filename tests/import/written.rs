@@ -1,6 +1,8 @@
 //! Files that start a run on more than one machine, and those that are not written.
 
 use headroom::export::{Configuration, configuration};
+use headroom::import;
+use headroom::scenario::keys::{Key, keys};
 use headroom::scenario::{Field, Scenario};
 use headroom::share;
 
@@ -66,4 +68,44 @@ fn sequences_that_gpus_share_are_written_for_accelerate() {
     }
     let cluster = read(&written).scenario.cluster;
     assert_eq!((cluster.gpus, cluster.layout.context), (8, 4), "{written}");
+}
+
+/// Read back alone, with its model and card, a file is the scenario but for what it says: what the project does otherwise, and what stands in
+/// no line of it.
+#[test]
+fn what_a_file_loses_is_named() {
+    for (link, which) in [
+        ("len=300~100&mask=padded", Configuration::Trl),
+        ("st=trl&len=300~100&mask=padded", Configuration::Trl),
+        ("len=300~100&mask=padded", Configuration::Axolotl),
+        ("method=lora&p=bf16&m=Qwen/Qwen3-8B&gpus=4&shard=zero3", Configuration::LlamaFactory),
+        ("method=full&p=amp-bf16&m=Qwen/Qwen3-8B&st=trl&gpus=8&shard=zero3", Configuration::Trl),
+        ("method=full&p=amp-bf16-weights&wrap=axolotl&gpus=8&shard=fsdp2", Configuration::Axolotl),
+        ("method=lora&p=bf16&clip=off&st=torchtune", Configuration::Torchtune),
+        ("st=trl&len=300~100&mask=padded", Configuration::Python),
+    ] {
+        let scenario = linked(link);
+        let written = configuration(&scenario, which).unwrap_or_else(|issue| panic!("{link}: {issue}"));
+        let mut base = Scenario::default();
+        for key in keys().filter(|key| ["model", "gpu"].contains(&key.name)) {
+            key.copy(&mut base, &scenario);
+        }
+        let alone = import::read(&written.text, &base).expect("it is read").scenario;
+        let differs =
+            |key: &&Key| key.matters(&scenario) && key.matters(&alone) && !key.is_same(&scenario, &alone);
+        for key in keys().filter(differs) {
+            let label = key.label_for(&scenario);
+            let is_named = |clauses: &[String]| clauses.iter().any(|clause| clause.starts_with(label));
+            assert!(is_named(&written.differs) || is_named(&written.absent), "{link} for {which:?}: {label}");
+        }
+        assert!(
+            written
+                .absent
+                .iter()
+                .all(|clause| which == Configuration::Python || written.text.contains(clause))
+        );
+    }
+    let lost = configuration(&linked("len=300~100&mask=padded"), Configuration::Trl).expect("a file").absent;
+    assert_eq!(lost, ["Lengths: 300 ± 100 tokens"]);
+    assert!(configuration(&Scenario::default(), Configuration::Axolotl).expect("a file").absent.is_empty());
 }

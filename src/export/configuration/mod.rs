@@ -203,8 +203,16 @@ pub struct Written {
     pub text: String,
     /// What the project does otherwise than the scenario: one clause each. The file says it too.
     pub differs: Vec<String>,
+    /// What of the scenario stands in no line of the file: in its command, in a file beside it, or in the data. One clause each. Whoever reads
+    /// the file back has it of the scenario over which it is read.
+    pub absent: Vec<String>,
     /// What the file's run needs of a GPU, by its tensors.
     pub needed: Bytes,
+}
+
+impl Written {
+    /// What stands before the clauses of what is [absent](Written::absent).
+    pub const ABSENT: &str = "In no line of the file, but in its command, in a file beside it or in the data";
 }
 
 /// What a file is written of.
@@ -309,7 +317,8 @@ pub fn configuration(scenario: &Scenario, which: Configuration) -> Result<Writte
     if which == Configuration::Python {
         let text = super::script(scenario)?;
         let needed = estimate(scenario).memory.map_or(Bytes::ZERO, |memory| memory.needed());
-        return Ok(Written { text, differs: Vec::new(), needed });
+        let absent = absent(which, scenario, &text);
+        return Ok(Written { text, differs: Vec::new(), absent, needed });
     }
     if let Some(issue) = estimate(scenario).errors().next() {
         return Err(issue.clone());
@@ -345,21 +354,24 @@ pub fn configuration(scenario: &Scenario, which: Configuration) -> Result<Writte
     let text = if which == Configuration::DeepSpeed {
         body
     } else {
-        header(&run, which, &command, &runs, &written.differs) + &body
+        header(&run, which, &command, &runs, &written) + &body
     };
     Ok(Written { text, ..written })
 }
 
 /// The beginning of a file: what it is, how it is run, what is otherwise in it than in the scenario, what it takes.
-fn header(run: &Run<'_>, which: Configuration, command: &str, runs: &Scenario, differs: &[String]) -> String {
+fn header(run: &Run<'_>, which: Configuration, command: &str, runs: &Scenario, written: &Written) -> String {
     let name = one_line(&run.model());
     let mut text = format!(
         "# {} of {name}, for {}, written by Headroom.\n# {command}\n",
         run.scenario.method.label(),
         which.choice().label,
     );
-    for clause in differs {
+    for clause in &written.differs {
         text.push_str(&format!("# Otherwise than in the scenario: {}\n", one_line(clause)));
+    }
+    if !written.absent.is_empty() {
+        text.push_str(&format!("# {}: {}\n", Written::ABSENT, one_line(&written.absent.join("; "))));
     }
     text.push_str(&taken(runs));
     text.push('\n');
@@ -456,5 +468,22 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
         ));
     }
     let needed = memory.map_or(Bytes::ZERO, |memory| memory.needed());
-    Ok((read, Written { text: String::new(), differs, needed }))
+    let absent = absent(which, scenario, body);
+    Ok((read, Written { text: String::new(), differs, absent, needed }))
+}
+
+/// What of a scenario a file leaves to others and whoever reads it alone does not have: the card aside, which no file names.
+fn absent(which: Configuration, scenario: &Scenario, body: &str) -> Vec<String> {
+    let mut base = Scenario::default();
+    for key in keys().filter(|key| ["model", "gpu"].contains(&key.name)) {
+        key.copy(&mut base, scenario);
+    }
+    let Ok(alone) = import::read(body, &base) else { return Vec::new() };
+    // what is shared and how is all that these say; the command that stands in a file sets the allocator
+    let is_left = |key: &Key| match which {
+        Configuration::Accelerate | Configuration::DeepSpeed => false,
+        _ => which.leaves_open(key.name) && !["gpu", "allocator"].contains(&key.name),
+    };
+    let lost = |key: &&Key| is_left(key) && key.matters(scenario) && !key.is_same(scenario, &alone.scenario);
+    keys().filter(lost).map(|key| format!("{}: {}", key.label_for(scenario), key.words(scenario))).collect()
 }

@@ -101,9 +101,9 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     }
     contradictions(reader, parts);
     stack(reader, parts);
-    let eight_bit = method(reader, parts, model.is_some());
+    let frozen = method(reader, parts, model.is_some());
     precision(reader, parts);
-    adapters(reader, parts, eight_bit);
+    adapters(reader, parts, frozen);
     attention(reader, parts);
     if parts.arguments {
         arguments(reader, parts);

@@ -12,8 +12,17 @@ use super::{EXAMPLE, LORA, MODEL, Parts, Trainer};
 use crate::scenario::tuners::scaled;
 use crate::scenario::{LoraTargets, Method, Precision, Tuner, VisionTower, WeightFormat};
 
-/// The method; whether its frozen weights are 8-bit ones.
-pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> bool {
+/// What a text says of the bits in which frozen weights are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Frozen {
+    In4Bits,
+    In8Bits,
+    /// Nothing: they stay as they were.
+    Unsaid,
+}
+
+/// The method, and in how many bits its frozen weights are.
+pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> Frozen {
     let other = other_quantiser(reader);
     let unread = unread_adapters(reader);
     if parts.unsloth {
@@ -24,7 +33,7 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> 
             reader.leave(&said, "Unsloth loads its weights itself");
         }
         unsloths_method(reader);
-        return false;
+        return Frozen::In4Bits;
     }
     let eight_bit = reader.switch(&["load_in_8bit", "use_8bit_quantization"]).filter(|(on, _)| *on);
     let eight_bit = eight_bit.or_else(|| other.clone().map(|(_, said)| (true, said)));
@@ -95,9 +104,10 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> 
             if let Some(checkpoint) = of_checkpoint(&said).filter(|_| format.checkpoint().is_some()) {
                 groups(reader, &checkpoint, &said);
             }
-            true
+            Frozen::In8Bits
         }
-        None => false,
+        None if matches!(quantised, Some((true, _))) => Frozen::In4Bits,
+        None => Frozen::Unsaid,
     }
 }
 
@@ -200,7 +210,7 @@ fn unsloths_method(reader: &mut Reader) {
     }
 }
 
-pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
+pub(super) fn adapters(reader: &mut Reader, parts: Parts, frozen: Frozen) {
     let is_example = !reader.given(&[IN_EXAMPLES]).is_empty();
     let is_named = parts.adapters || parts.command || !reader.given(&OF_ADAPTERS).is_empty();
     let (rank, dropout, why) = match (parts.command, parts.unsloth) {
@@ -264,7 +274,9 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
         }
     }
     if reader.scenario.method == Method::Qlora {
-        if !eight_bit {
+        // a text may set one of them alone, and what says nothing of weights has no defaults for them
+        let is_said = frozen == Frozen::In4Bits || !reader.given(&OF_4_BITS).is_empty();
+        if frozen != Frozen::In8Bits && is_said {
             four_bit(reader, parts);
         }
         if !parts.trl && !parts.unsloth && (parts.loads || parts.prepares) {
@@ -432,6 +444,10 @@ const OF_TUNERS: &[&str] = &[
     "use_effective_conv2d",
     "eps",
 ];
+
+/// `BitsAndBytesConfig`'s arguments of 4-bit weights, as others name them too.
+const OF_4_BITS: [&str; 4] =
+    ["bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "use_bnb_nested_quant", "bnb_4bit_compute_dtype"];
 
 fn four_bit(reader: &mut Reader, parts: Parts) {
     if let Some(said) = reader.take(&["bnb_4bit_quant_type"]) {

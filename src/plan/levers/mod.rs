@@ -26,7 +26,7 @@ use looks::Outlook;
 pub use looks::{Looks, look};
 pub use room::{Gain, USES, Use, use_of};
 use rules::{RULES, Rule};
-use together::together;
+use together::{from_the_strongest, together};
 
 /// What is paid for a change, the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
@@ -275,10 +275,16 @@ fn changes_of(scenario: &Scenario, looked: &Looked) -> Levers {
     let (on_cpu, on_gpus): (Vec<&Rule>, Vec<&Rule>) =
         RULES.iter().partition(|rule| ["cpu-offload", "activation-offloading"].contains(&rule.key));
     let together = (!fits).then(|| {
-        let with_the_cpus = || {
-            (!offloads).then(|| together(scenario, looked, &costs, &[on_gpus.clone(), on_cpu].concat()))?
+        let all = || [on_gpus.clone(), on_cpu.clone()].concat();
+        let with_the_cpus = || (!offloads).then(|| together(scenario, looked, &costs, &all()))?;
+        // what is asked where nothing else is a way: it takes several searches
+        let again = || {
+            single.iter().all(|lever| !lever.holds()).then(|| {
+                from_the_strongest(scenario, looked, &costs, &on_gpus)
+                    .or_else(|| from_the_strongest(scenario, looked, &costs, &all()))
+            })?
         };
-        together(scenario, looked, &costs, &on_gpus).or_else(with_the_cpus)
+        together(scenario, looked, &costs, &on_gpus).or_else(with_the_cpus).or_else(again)
     });
     // where all but one were taken back, it is one of the single changes
     let is_single = |found: &Lever| single.iter().any(|lever| lever.scenario == found.scenario);

@@ -115,6 +115,25 @@ fn a_card_that_is_not_followed_is_answered_by_its_tensors() {
     }
 }
 
+/// What costs nothing may take from another change what it saves: with a loss in pieces 4-bit weights beside a head in float32 save
+/// nothing on a Mac, and without it they are enough.
+#[test]
+fn a_change_that_makes_another_useless_is_not_made() {
+    for (link, card) in [
+        ("m=meta-llama/Llama-3.1-8B&method=lora", "apple-m2-16gb"),
+        ("m=Qwen/Qwen2.5-7B&method=lora", "apple-m2-16gb"),
+        ("m=google/gemma-2-9b&method=full", "apple-m2-16gb"),
+        ("m=google/gemma-2-9b&method=lora", "apple-m4-pro-24gb"),
+    ] {
+        let levers = found(&of_link(&format!("{link}&gpu={card}")));
+        let together = levers.together.unwrap_or_else(|| panic!("{link} on {card}"));
+        assert!(together.holds() && together.scenario.method == Method::Qlora, "{link}: {together:?}");
+        assert_eq!(together.scenario.sequence, 2048, "{link} on {card}: {together:?}");
+    }
+    let hopeless = found(&of_link("m=meta-llama/Llama-3.1-70B&method=qlora&gpu=apple-m2-16gb"));
+    assert_eq!(hopeless.together, None);
+}
+
 /// Logits that an earlier trl makes are saved by a newer one, of fine-tuning as of preferences.
 #[test]
 fn a_newer_trl_is_one_of_the_changes() {

@@ -23,16 +23,59 @@ impl Pull {
 }
 
 /// Changes that together make a scenario fit: always of the cheapest kind that saves anything, and of that the one that saves most, until
-/// it fits: what a dear change uncovers may go for nothing. Nothing leads back to a scenario on the way: of a run that stops, a change
-/// with which it goes on may save nothing. Then those that turn out not to be needed are taken back, the dearest first.
+/// it fits: what a dear change uncovers may go for nothing.
 pub(super) fn together(
     scenario: &Scenario,
     looked: &Looked,
     costs: &[Cost],
     rules: &[&'static Rule],
 ) -> Option<Lever> {
-    let mut pulls: Vec<Pull> = Vec::new();
+    found(scenario, looked, costs, rules, Vec::new()).map(|(lever, _)| lever)
+}
+
+/// From so many changes a search sets out again that found nothing.
+const STARTS: usize = 2;
+
+/// The same where [`together`] finds nothing: a change that costs nothing may make the one useless that would have been enough, as a loss in
+/// pieces, each with a copy of the head, does to 4-bit weights beside a head in float32. Each of the changes that leave least missing is made
+/// first, whatever it costs. Of what comes of them the cheapest.
+pub(super) fn from_the_strongest(
+    scenario: &Scenario,
+    looked: &Looked,
+    costs: &[Cost],
+    rules: &[&'static Rule],
+) -> Option<Lever> {
+    let seen = [scenario.clone()];
+    let usual = cheapest_saving(costs, &seen, rules).map(|pull| with(scenario, &[pull]));
+    let mut strongest: Vec<(Pull, bool, i128)> = savings(costs, &seen, rules)?.collect();
+    strongest.sort_by_key(|(pull, still, left)| (*still, *left, pull.dearness()));
+    // several rules may do the same, and what the search began with led nowhere
+    let mut begun: Vec<Scenario> = usual.into_iter().collect();
+    strongest.retain(|(pull, ..)| {
+        let changed = with(scenario, &[*pull]);
+        let is_new = !begun.contains(&changed);
+        begun.push(changed);
+        is_new
+    });
+    let ways = strongest.into_iter().take(STARTS);
+    let found = ways.filter_map(|(pull, ..)| found(scenario, looked, costs, rules, vec![pull]));
+    found
+        .min_by_key(|(_, pulls)| (pulls.iter().copied().map(Pull::dearness).max(), pulls.len()))
+        .map(|(lever, _)| lever)
+}
+
+/// What comes of some changes and those that are made after them until it fits, cheapest first. Nothing leads back to a scenario on the
+/// way: of a run that stops, a change with which it goes on may save nothing. Then those that turn out not to be needed are taken back, the
+/// dearest first.
+fn found(
+    scenario: &Scenario,
+    looked: &Looked,
+    costs: &[Cost],
+    rules: &[&'static Rule],
+    mut pulls: Vec<Pull>,
+) -> Option<(Lever, Vec<Pull>)> {
     let mut seen = vec![scenario.clone()];
+    seen.extend((1..=pulls.len()).map(|made| with(scenario, &pulls[..made])));
     while !fits_with(scenario, &pulls, looked) {
         pulls.push(cheapest_saving(costs, &seen, rules)?);
         seen.push(with(scenario, &pulls));
@@ -50,7 +93,7 @@ pub(super) fn together(
     let dearest = pulls.iter().copied().max_by_key(|pull| pull.cost)?;
     let after = looked.looks.without_holes(with(scenario, &pulls));
     let found = lever(scenario, after, dearest.rule.key, dearest.cost, looked)?;
-    costs.contains(&found.cost).then_some(found)
+    costs.contains(&found.cost).then_some((found, pulls))
 }
 
 /// The scenario with some changes.
@@ -70,10 +113,21 @@ fn fits_with(scenario: &Scenario, pulls: &[Pull], looked: &Looked) -> bool {
 /// is worth a line; one that stops is changed so that it does not before all. `seen` are the scenarios on the way here, the last of which is
 /// changed.
 fn cheapest_saving(costs: &[Cost], seen: &[Scenario], rules: &[&'static Rule]) -> Option<Pull> {
+    let found = savings(costs, seen, rules)?;
+    found.min_by_key(|(pull, still, left)| (*still, pull.dearness(), *left)).map(|(pull, ..)| pull)
+}
+
+/// The changes at one of these costs that save enough to be worth a line, each with whether it leaves a run that stops as it is, and with what
+/// is then missing of what the tensors need.
+fn savings<'a>(
+    costs: &'a [Cost],
+    seen: &'a [Scenario],
+    rules: &'a [&'static Rule],
+) -> Option<impl Iterator<Item = (Pull, bool, i128)> + 'a> {
     let scenario = seen.last()?;
     let (before, missing) = needed_and_missing(scenario)?;
     let stops = scenario.stops();
-    let saving = |rule: &&'static Rule| {
+    let saving = move |rule: &&'static Rule| {
         let changed = step(rule, scenario).filter(|changed| !seen.contains(changed))?;
         let (_, left) = needed_and_missing(&changed)?;
         let goes_on = stops && !changed.stops();
@@ -81,8 +135,7 @@ fn cheapest_saving(costs: &[Cost], seen: &[Scenario], rules: &[&'static Rule]) -
         let cost = (goes_on || saves).then(|| rule.cost.max(brings(scenario, &changed)))?;
         costs.contains(&cost).then_some((Pull { rule, cost }, !goes_on, left))
     };
-    let found = rules.iter().filter_map(saving);
-    found.min_by_key(|(pull, still, left)| (*still, pull.dearness(), *left)).map(|(pull, ..)| pull)
+    Some(rules.iter().filter_map(saving))
 }
 
 /// What the tensors of a run need, and how much of that the card does not leave to it: a part of it may be another's.

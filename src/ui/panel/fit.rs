@@ -343,7 +343,7 @@ mod tests {
         let listed = [of("openai-community/gpt2", &small), of("meta-llama/Llama-3.1-8B", &rows)];
         assert_eq!(
             gist(&listed, Measure::Batch),
-            "The largest that surely fit: gpt2 by Full fine-tuning, Llama-3.1-8B by LoRA, Llama-3.1-8B by QLoRA."
+            "Of these the largest that surely fit: gpt2 by Full fine-tuning, Llama-3.1-8B by LoRA, Llama-3.1-8B by QLoRA."
         );
         assert_eq!(
             gist(&[(named("meta-llama/Llama-3.1-8B"), None)], Measure::Batch),
@@ -351,7 +351,10 @@ mod tests {
         );
         let longest = plan::row(&named("meta-llama/Llama-3.1-8B"), Bytes::gib(24.), Measure::Length);
         let said = gist(&[(named("meta-llama/Llama-3.1-8B"), Some(longest))], Measure::Length);
-        assert_eq!(said, "The largest that surely fit: Llama-3.1-8B by LoRA, Llama-3.1-8B by QLoRA.");
+        assert_eq!(
+            said,
+            "Of these the largest that surely fit: Llama-3.1-8B by LoRA, Llama-3.1-8B by QLoRA."
+        );
         let [full, _, qlora] = &row.cells[..] else { panic!("a cell per method") };
         assert!(full.text.starts_with("needs ") && full.text.ends_with("GiB"), "{}", full.text);
         assert!(

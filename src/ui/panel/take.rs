@@ -127,6 +127,9 @@ fn runs_it(state: State, which: Configuration, written: Result<Written, Issue>) 
             if !written.differs.is_empty() {
                 note.push_str(&format!(", needs {needs}; other than here: {}", written.differs.join("; ")));
             }
+            if !written.absent.is_empty() {
+                note.push_str(&format!("; not in it: {}", written.absent.join("; ")));
+            }
             item(label, &note, move || file(state, which, &written))
         }
         Err(issue) => view! {
