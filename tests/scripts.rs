@@ -403,6 +403,12 @@ fn layers_are_compiled_one_by_one() {
         layers.lines().filter(|own| !own.starts_with('#')).map(|own| format!("{own}\n")).collect();
     let understood = import::read(&unlinked, &Scenario::default()).expect("it is read");
     assert_eq!(understood.scenario.compile, Compile::Layers);
+    let whole = written("model&gc=off");
+    assert!(whole.contains("model.train()\nmodel.compile()\n"), "{whole}");
+    let unlinked: String =
+        whole.lines().filter(|own| !own.starts_with('#')).map(|own| format!("{own}\n")).collect();
+    let understood = import::read(&unlinked, &Scenario::default()).expect("it is read");
+    assert_eq!(understood.scenario.compile, Compile::Model);
 }
 
 /// Beside AWQ's weights peft's preparation does not turn checkpointing on: the file does.

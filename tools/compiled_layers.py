@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What inductor makes of layers that are compiled one by one: the code that it generates, or the nodes of its scheduler.
+"""What inductor makes of layers that are compiled one by one, or with "compile": "model" of a whole model: the code that it generates, or the nodes of its scheduler.
 
   tools/compiled_layers.py [--nodes] CASE ...
 
@@ -9,7 +9,8 @@ out); its layers are compiled, and one forward and backward pass of it runs.
 
 Prints for each case a line `layer CASE`, then every graph that was generated, in its order: a line `forward` or `backward` with the graph's
 number among those of its kind, and the lines of its code that allocate (`make BUFFER ELEMENTS`, the elements that its memory has room
-for), write one buffer over another (`take BUFFER FROM`) and free (`free BUFFER`). tests/fixtures/compiled/generated.txt is made of that.
+for), write one buffer over another (`take BUFFER FROM`) and free (`free BUFFER`). tests/fixtures/compiled/generated.txt and
+whole.txt are made of that.
 
 --nodes prints what the scheduler has before it looks for an order instead, which src/step/forward/compiled/graphs/ writes down: each buffer
 with its elements, type and whether the graph returns it, then each node with its operations: what an operation makes, reads, and may
@@ -82,7 +83,8 @@ model = measure.build_model(case, "cuda")
 ids = torch.zeros(case["batch"], case["seq"], dtype=torch.long, device="cuda")
 amp = {"amp_bf16": torch.bfloat16, "amp_fp16": torch.float16}.get(case["dtype"])
 with torch.autocast("cuda", dtype=amp or torch.bfloat16, enabled=amp is not None):
-    loss = model(input_ids=ids, labels=ids.clone()).loss
+    mask = dict(attention_mask=torch.ones_like(ids)) if case["attention_mask"] == "ones" else {}
+    loss = model(input_ids=ids, labels=ids.clone(), **mask).loss
 loss.backward()
 print("DONE", flush=True)
 measure.os._exit(0)
@@ -118,25 +120,28 @@ def numel(numbers):
 def events(code):
     """The lines of a graph's code that allocate, write over and free."""
     body = re.search(r"    def call\(self, args\):\n(.*?)\n        return ", code, re.S)[1]
-    out, launched = [], True
+    # made since the last launch
+    out, fresh = [], set()
     for line in map(str.strip, body.splitlines()):
         take = re.match(r"(\w+) = .*; del (\w+)  # reuse", line)
         make = re.match(r"(\w+) = empty_strided_\w+\(\(([^)]*)\), \(([^)]*)\)", line)
         free = re.match(r"del (\w+)$", line)
         if take:
             # a mean that becomes a scale within one kernel was never there by itself
-            if out and out[-1].split()[:2] == ["make", take[2]] and not launched:
-                out[-1] = f"make {take[1]} {out[-1].split()[2]}"
+            if out and take[2] in fresh and out[-1].split()[1] == take[2]:
+                kind, _, rest = out[-1].split()
+                out[-1] = f"{kind} {take[1]} {rest}"
             else:
                 out.append(f"take {take[1]} {take[2]}")
+            fresh.add(take[1])
         elif make:
             sizes, strides = ([int(number) for number in re.findall(r"\d+", text)] for text in make.groups()[1:])
             out.append(f"make {make[1]} {1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))}")
-            launched = False
+            fresh.add(make[1])
         elif free:
             out.append(f"free {free[1]}")
         elif ".run(" in line or "extern_kernels" in line or "torch.ops" in line:
-            launched = True
+            fresh.clear()
     return out
 
 

@@ -128,8 +128,8 @@ export interface Scenario {
   "clip-gradients"?: boolean;
   /** Whose code runs the model */
   "stack"?: "transformers" | "trl" | "liger" | "torchtune" | "unsloth" | "litgpt" | "torchtitan" | "megatron";
-  /** What torch.compile compiles: nothing, or each decoder layer by itself (layer.compile()), with all else as it is written */
-  "compile"?: "off" | "layers";
+  /** What torch.compile compiles: nothing, each decoder layer by itself (layer.compile()) with all else as it is written, or the whole model (model.compile()) */
+  "compile"?: "off" | "layers" | "model";
   /** How the output head and the loss are computed */
   "loss"?: "standard" | "full" | "liger" | "cut" | "te" | "native" | "axolotl" | "log-softmax" | "chunked" | "float-logits" | "vocabulary-chunks";
   /** Where saved activations wait for backward */

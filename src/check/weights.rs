@@ -52,6 +52,7 @@ pub(super) fn compile(fields: &mut Fields<'_>) -> Result<Compile, CheckError> {
     match fields.text("compile")? {
         None => Ok(Compile::Off),
         Some("layers") => Ok(Compile::Layers),
+        Some("model") => Ok(Compile::Model),
         Some(other) => Err(unknown("compile", other)),
     }
 }

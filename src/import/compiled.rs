@@ -8,7 +8,7 @@ use crate::text::short;
 /// What a loop over a model's layers is usually written with: `for layer in model.model.layers: layer.compile()`.
 const LAYERS: [&str; 4] = ["layer", "block", "decoder_layer", "transformer_block"];
 
-/// What a script compiles: its layers one by one, which is predicted, or the whole model, which is not.
+/// What a script compiles: its layers one by one, or the whole model.
 pub(super) fn of_calls(calls: &[Call], reader: &mut Reader) {
     for call in calls.iter().filter(|call| call.name() == "compile") {
         let said = short(&format!("{}(…)", call.path));
@@ -16,7 +16,7 @@ pub(super) fn of_calls(calls: &[Call], reader: &mut Reader) {
         if LAYERS.contains(&of) {
             reader.set("compile", Compile::Layers.slug(), &said);
         } else if of == "torch" || of == "model" || of.ends_with(".model") {
-            reader.leave(&said, "a whole model that is compiled is not predicted");
+            reader.set("compile", Compile::Model.slug(), &said);
         }
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn read(reader: &mut Reader) {
         .refuse(&["zero_optimization.cpu_offload"], "this older setting is not read: use offload_optimizer");
     match reader.switch(&["compile.disable"]) {
         Some((true, said)) => reader.idle.push(said),
-        Some((false, said)) => reader.leave(&said, "a whole model that is compiled is not predicted"),
+        Some((false, said)) => reader.leave(&said, "a model that DeepSpeed compiles is not predicted"),
         None => {}
     }
     let divided = [

@@ -222,7 +222,7 @@ fn compiled(reader: &mut Reader) {
         "no" => reader.idle.push(backend.said),
         _ => reader.leave(
             &regional.map_or(backend.said, |said| said.said),
-            "a step that accelerate compiles is not predicted: layer.compile() for each decoder layer is (compile: layers)",
+            "a step that accelerate compiles is not predicted: layer.compile() for each decoder layer is (compile: layers), and model.compile() (compile: model)",
         ),
     }
 }

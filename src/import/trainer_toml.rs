@@ -115,7 +115,7 @@ pub(super) fn read(reader: &mut Reader, is_estimator: bool) {
         None => {}
     }
     match reader.switch(&["use_compile"]) {
-        Some((true, said)) => reader.leave(&said, "a whole model that is compiled is not predicted"),
+        Some((true, said)) => reader.leave(&said, "GPT-2's model that is compiled whole is not predicted"),
         Some((false, said)) => reader.idle.push(said),
         None => {}
     }

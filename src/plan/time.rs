@@ -345,7 +345,7 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
         return none(Field::Qat, "whose layers round their weights");
     }
     if scenario.compile != Compile::Off {
-        return none(Field::Compile, "whose layers are compiled");
+        return none(Field::Compile, "that is compiled");
     }
     if scenario.cluster.has_engine() && scenario.cluster.cpu != CpuOffload::Off {
         return none(Field::CpuOffload, "whose weights or optimizer lie in the CPU's memory");

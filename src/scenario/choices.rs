@@ -314,6 +314,7 @@ choices! {
     Compile {
         Off = "off", "Off", "Everything runs one operation after the other.";
         Layers = "layers", "Layers", "Each decoder layer is a graph of its own (layer.compile()): forward keeps less, and backward runs in the order that inductor finds best. Embedding, last norm, head and loss are as they are written.";
+        Model = "model", "Whole model", "The model with its loss is one graph: model.compile() or torch.compile(model). Forward keeps less still, no float32 copy of the logits is made, and the embedding's gradient is summed in float32.";
     }
 }
 

@@ -51,8 +51,7 @@ impl Scenario {
             | LossKernel::VocabularyChunks
             | LossKernel::Chunked => None,
         };
-        let compiled =
-            (self.compile == Compile::Layers).then_some((Field::Compile, "what torch.compile makes"));
+        let compiled = (self.compile != Compile::Off).then_some((Field::Compile, "what torch.compile makes"));
         let optimizer = match self.optimizer {
             Optimizer::AdamW8bitTorchao | Optimizer::AdamW4bitTorchao => {
                 Some("torchao's optimizer, which is compiled,")

@@ -237,8 +237,10 @@ fn load(run: &Run<'_>) -> Result<String, Issue> {
     lines.push_str(&float8::conversion(scenario));
     lines.push_str(&qat::preparation(scenario));
     lines.push_str("model.train()\n");
-    if scenario.compile == Compile::Layers {
-        lines.push_str("for layer in model.model.layers:\n    layer.compile()\n");
+    match scenario.compile {
+        Compile::Off => {}
+        Compile::Layers => lines.push_str("for layer in model.model.layers:\n    layer.compile()\n"),
+        Compile::Model => lines.push_str("model.compile()\n"),
     }
     if let Some(engine) = run.engine() {
         lines.push_str(&engine.wrap(run));

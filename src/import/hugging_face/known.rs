@@ -149,7 +149,10 @@ pub(in crate::import) const REFUSED: &[(&[&str], &str)] = &[
     (&["full_determinism"], "deterministic kernels take other workspaces, which is not predicted"),
     (&["lora_bias", "use_qalora", "layer_replication"], "adapters of this kind are not predicted"),
     (&["trainable_token_indices", "target_parameters"], "these adapters are not predicted"),
-    (&["torch_compile", "torch_compile_backend", "torch_compile_mode"], "a compiled step is not predicted"),
+    (
+        &["torch_compile", "torch_compile_backend", "torch_compile_mode"],
+        "a compiled step is not predicted here: model.compile() in a loop of one's own is (compile: model)",
+    ),
     (&["neftune_noise_alpha"], "the noise on the embeddings is not predicted"),
     (
         &["accelerator_config.split_batches"],

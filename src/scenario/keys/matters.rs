@@ -63,7 +63,7 @@ pub(super) fn with_compile(scenario: &Scenario) -> bool {
     let followed = scenario.task == Task::Sft
         && scenario.method == Method::Full
         && scenario.stack == Stack::Transformers;
-    scenario.compile == Compile::Layers || followed
+    scenario.compile != Compile::Off || followed
 }
 
 /// Whether the adapters have a size, or gradients are projected.

@@ -64,7 +64,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// The output head's product.
-    fn bound_head(&self) -> Layer {
+    pub(super) fn bound_head(&self) -> Layer {
         find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name)
     }
 

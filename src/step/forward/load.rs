@@ -1,5 +1,6 @@
 //! Puts a whole model on the machine, layer by layer or one layer on behalf of all that are like it.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use super::adapters::{Part, adapts, adapts_head};
@@ -286,6 +287,7 @@ impl<'a> Loads<'a> {
             fills_cache: families::fills_cache(modeling, architecture, member),
             part,
             part_groups,
+            compiled_code: RefCell::default(),
         }
     }
 

@@ -47,6 +47,7 @@ use crate::step::what::roles;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
+use std::rc::Rc;
 
 use self::stacks::trl::log_probs::Asked;
 use super::machine::Machine;
@@ -64,7 +65,7 @@ use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::LinearClass;
 use crate::model::modeling::{Code, Modeling};
-use crate::scenario::{AttentionKernel, Checkpointing, LossKernel};
+use crate::scenario::{AttentionKernel, Checkpointing, Compile, LossKernel};
 use bound::find;
 pub(super) use bound::{BoundEncoder, BoundLayer, BoundOutside};
 pub(super) use families::fills_cache;
@@ -131,6 +132,8 @@ pub(super) struct Model<'a> {
     pub part: Option<Share>,
     /// The groups of layers of each time that it runs.
     pub part_groups: Vec<Range<usize>>,
+    /// Its code for batches of a shape, where torch.compile compiles all of it.
+    compiled_code: RefCell<Vec<Rc<compiled::Code>>>,
 }
 
 /// One forward pass of a model: what it is given, and what it holds while it runs.
@@ -403,6 +406,14 @@ impl<'a> Pass<'_, 'a> {
             None => self.decoder(),
             Some(encoder) if self.modeling.code == Code::Bart => self.bart(encoder),
             Some(encoder) => self.t5(encoder),
+        }
+    }
+
+    /// `outputs = model(input_ids, labels=labels)`.
+    pub fn labelled(&self, replace: &dyn Fn()) -> Output<'a> {
+        match self.member.compile {
+            Compile::Off | Compile::Layers => self.loss(self.hidden(), replace),
+            Compile::Model => self.compiled_model(replace),
         }
     }
 

@@ -84,7 +84,12 @@ impl Writer<'_> {
         }
         let workspace = match graph.nodes[node].call {
             Call::MixOrderReductions { workspace, .. } => Some(workspace),
-            Call::Product(_) | Call::Kernel | Call::Attention | Call::MultiOutput(_) | Call::Nothing => None,
+            Call::Product(_)
+            | Call::Kernel
+            | Call::Attention
+            | Call::AttentionBackward
+            | Call::MultiOutput(_)
+            | Call::Nothing => None,
         };
         let made = workspace.map(Line::Make);
         let freed = workspace.map(Line::Free);

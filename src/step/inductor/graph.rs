@@ -9,6 +9,8 @@ pub(in crate::step) enum Origin {
     Argument,
     /// What forward saved for backward: nobody else has it (`DonatedBuffer`).
     Saved,
+    /// What forward saved and somebody else has as well: it counts as freed after its last use, and nothing is written over it.
+    Shared,
     /// What a call returns in one tuple with others.
     MultiOutput,
     /// That tuple.
@@ -67,9 +69,11 @@ pub(in crate::step) enum Call {
     Kernel,
     /// A generated kernel that reduces rows and columns at once, and leaves partial sums of columns in a workspace for PyTorch's own
     /// kernels, which sum them into these buffers (`FusedMixOrderReductions`).
-    MixOrderReductions { workspace: usize, sums: [Option<usize>; 2] },
-    /// Attention, or its backward.
+    MixOrderReductions { workspace: usize, sums: [Option<usize>; 3] },
+    /// Attention.
     Attention,
+    /// Its backward.
+    AttentionBackward,
     /// An element of a tuple.
     MultiOutput(usize),
     /// Nothing: another node has done it.

@@ -97,7 +97,9 @@ impl<'g> Plan<'g> {
             .map(|(readers, buffer)| readers.len() + usize::from(buffer.returned))
             .collect();
         let made = self.graph.makers();
-        let saved = |index: &usize| made[*index].is_none() && buffers[*index].origin == Origin::Saved;
+        let saved = |index: &usize| {
+            made[*index].is_none() && matches!(buffers[*index].origin, Origin::Saved | Origin::Shared)
+        };
         let mut live: i128 = (0..buffers.len()).filter(saved).map(|index| self.sizes[index].1).sum();
         let freeable = |index: &usize| made[*index].is_some() || saved(index);
         let returned: i128 = (0..buffers.len())
@@ -192,7 +194,7 @@ fn own_sizes(origin: Origin, bytes: i128) -> (i128, i128) {
     match origin {
         Origin::Argument | Origin::Workspace | Origin::MultiOutputLayout => (0, 0),
         Origin::MultiOutput => (0, bytes),
-        Origin::Saved | Origin::Made | Origin::Removed => (bytes, bytes),
+        Origin::Saved | Origin::Shared | Origin::Made | Origin::Removed => (bytes, bytes),
     }
 }
 

@@ -20,7 +20,7 @@ impl<'a> Rounds<'a> {
     ) -> Output<'a> {
         let batch = pass.batch;
         match loss {
-            Loss::Labels => pass.loss(pass.hidden(), replace),
+            Loss::Labels => pass.labelled(replace),
             Loss::Preference { reference, prompt } => {
                 let labels = pass.answer_labels();
                 let batch_again = pass.cloned_batch();

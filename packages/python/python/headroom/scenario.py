@@ -195,8 +195,8 @@ class Scenario(TypedDict, total=False):
     #: Whose code runs the model
     stack: Literal["transformers", "trl", "liger", "torchtune", "unsloth", "litgpt", "torchtitan", "megatron"]
 
-    #: What torch.compile compiles: nothing, or each decoder layer by itself (layer.compile()), with all else as it is written
-    compile: Literal["off", "layers"]
+    #: What torch.compile compiles: nothing, each decoder layer by itself (layer.compile()) with all else as it is written, or the whole model (model.compile())
+    compile: Literal["off", "layers", "model"]
 
     #: How the output head and the loss are computed
     loss: Literal["standard", "full", "liger", "cut", "te", "native", "axolotl", "log-softmax", "chunked", "float-logits", "vocabulary-chunks"]

@@ -132,7 +132,7 @@ pub(super) const KEYS: &[Key] = &[
         link: "compile",
         name: "compile",
         label: "torch.compile",
-        help: "What torch.compile compiles: nothing, or each decoder layer by itself (layer.compile()), with all else as it is written",
+        help: "What torch.compile compiles: nothing, each decoder layer by itself (layer.compile()) with all else as it is written, or the whole model (model.compile())",
         field: Field::Compile,
         group: Group::Training,
         place: Place::Folded,
@@ -141,6 +141,7 @@ pub(super) const KEYS: &[Key] = &[
         band: |scenario| match scenario.compile {
             Compile::Off => "",
             Compile::Layers => "compiled layers",
+            Compile::Model => "compiled whole",
         },
     },
     Key {

@@ -4,7 +4,7 @@ use crate::dtype::Dtype;
 use crate::step::inductor::{Buffer, Call, Graph, Node, Op, Origin};
 
 /// The sizes of a layer, in elements.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sizes {
     pub sequences: u64,
     pub tokens: u64,
@@ -59,7 +59,7 @@ impl Targets {
 }
 
 /// Queries or keys.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Projected {
     /// Features of all heads.
     pub features: u64,
@@ -158,7 +158,7 @@ pub(super) struct Draft {
 impl Draft {
     /// One that is given a layer's arguments; those that it returns outlive it.
     pub fn new(given: &Arguments, is_returned: impl Fn(usize) -> bool) -> Draft {
-        let mut draft = Draft { graph: Graph::default(), next: 0 };
+        let mut draft = Draft::empty();
         let mut number = 0;
         for (argument, given) in given.iter().enumerate() {
             number += usize::from(*given);
@@ -167,6 +167,16 @@ impl Draft {
             draft.buffer(&name, (0, Dtype::Bf16), Origin::Argument, is_returned(argument));
         }
         draft
+    }
+
+    /// One that is given nothing yet.
+    pub fn empty() -> Draft {
+        Draft { graph: Graph::default(), next: 0 }
+    }
+
+    /// An argument that is not the graph's to write over, and whose size therefore does not matter.
+    pub fn argument(&mut self, name: &str) -> usize {
+        self.buffer(name, (0, Dtype::Bf16), Origin::Argument, false)
     }
 
     pub fn buffer(
@@ -223,7 +233,8 @@ impl Draft {
     }
 
     /// A kernel that reduces rows and columns, and leaves so many rows for each of these sums of columns.
-    pub fn mix_orders(&mut self, rows: u64, sums: [Option<usize>; 2], ops: Vec<Op>) {
+    pub fn mix_orders(&mut self, rows: u64, of: &[usize], ops: Vec<Op>) {
+        let sums = [0, 1, 2].map(|place| of.get(place).copied());
         let columns: u64 = sums.iter().flatten().map(|sum| self.graph.buffers[*sum].numel).sum();
         let size = (rows.saturating_mul(columns), Dtype::F32);
         let workspace = self.buffer("workspace", size, Origin::Workspace, false);

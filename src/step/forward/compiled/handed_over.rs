@@ -8,28 +8,31 @@ use super::draft::{ARGUMENTS, HIDDEN};
 /// `Engine::evaluate_function`). The queue is a heap (`std::priority_queue`): all parameters come before what the layer's input was
 /// computed by, and are as urgent; which of these comes first is how libstdc++ moves a heap's elements.
 pub(super) fn handed_over(gradients: &[Option<usize>; ARGUMENTS]) -> Vec<usize> {
+    let mut order =
+        all_handed_over((0..ARGUMENTS).filter(|argument| gradients[*argument].is_some()), Some(HIDDEN));
+    order.retain(|argument| *argument != HIDDEN);
+    order
+}
+
+/// The same of arguments of which one at most is no parameter.
+pub(super) fn all_handed_over(arguments: impl Iterator<Item = usize>, other: Option<usize>) -> Vec<usize> {
+    let is_less_urgent = |one: usize, than: usize| Some(one) == other && Some(than) != other;
     let mut heap: Vec<usize> = Vec::new();
-    for argument in (0..ARGUMENTS).filter(|argument| gradients[*argument].is_some()) {
+    for argument in arguments {
         heap.push(argument);
         let last = heap.len() - 1;
-        rise(&mut heap, last);
+        rise(&mut heap, last, &is_less_urgent);
     }
     let mut order = Vec::new();
     while let Some(first) = heap.first().copied() {
-        if first != HIDDEN {
-            order.push(first);
-        }
-        pop(&mut heap);
+        order.push(first);
+        pop(&mut heap, &is_less_urgent);
     }
     order
 }
 
-fn is_less_urgent(one: usize, other: usize) -> bool {
-    one == HIDDEN && other != HIDDEN
-}
-
 /// `std::__push_heap`.
-fn rise(heap: &mut [usize], mut at: usize) {
+fn rise(heap: &mut [usize], mut at: usize, is_less_urgent: &dyn Fn(usize, usize) -> bool) {
     while at > 0 && is_less_urgent(heap[(at - 1) / 2], heap[at]) {
         heap.swap(at, (at - 1) / 2);
         at = (at - 1) / 2;
@@ -38,7 +41,7 @@ fn rise(heap: &mut [usize], mut at: usize) {
 
 /// `std::pop_heap`: the hole that the first leaves sinks to the end of the heap, the more urgent side each time, and the last element
 /// rises from there.
-fn pop(heap: &mut Vec<usize>) {
+fn pop(heap: &mut Vec<usize>, is_less_urgent: &dyn Fn(usize, usize) -> bool) {
     let Some(last) = heap.pop() else { return };
     if heap.is_empty() {
         return;
@@ -61,7 +64,7 @@ fn pop(heap: &mut Vec<usize>) {
         hole = next;
     }
     heap[hole] = last;
-    rise(heap, hole);
+    rise(heap, hole, is_less_urgent);
 }
 
 #[cfg(test)]

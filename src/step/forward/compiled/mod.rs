@@ -8,6 +8,10 @@ mod draft;
 mod graphs;
 mod handed_over;
 mod rules;
+mod running;
+mod whole;
+
+pub(super) use whole::Code;
 
 use draft::{
     ARGUMENTS, Adapters, Beside, COS, DOWN, FIRST_NORM, GATE, HIDDEN, KEY, KEY_NORM, OUTPUT, Projected,
@@ -15,6 +19,7 @@ use draft::{
 };
 
 use handed_over::handed_over;
+use running::Running;
 
 use super::inputs::Seen;
 use super::load::autocast_dtype;
@@ -22,32 +27,11 @@ use super::{BoundLayer, Pass, Shared};
 use crate::dtype::Dtype;
 use crate::model::blocks::{FeedForward, Mixer, Mlp, Projection, Wiring};
 use crate::step::autograd::{DISCARDED_LEAF, Edge, Grad, Results, only};
-use crate::step::heap::{NOTHING, StorageId};
-use crate::step::inductor::{Call, Graph, Line, Origin};
-use crate::step::kernels;
+use crate::step::heap::StorageId;
 use crate::step::machine::State;
 use crate::step::ops::attention::{Choice, Kernel, Scores, alone, alone_backward};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
-use crate::step::what::{Source, What, torch};
-
-const INDUCTOR: Source = Source::At("PyTorch, torch/_inductor/scheduler.py");
-
-static PRODUCT: What = What::own(
-    "mm (compiled)",
-    "a matrix product of a compiled layer, saved where backward needs it",
-    INDUCTOR,
-);
-static FUSED: What = What::own(
-    "fused kernel (compiled)",
-    "what a generated kernel writes: several operations of the layer in one, without what is between them",
-    INDUCTOR,
-);
-static WORKSPACE: What = What::own(
-    "workspace (compiled)",
-    "partial sums over tokens that a generated kernel leaves for the gradients of both norms' weights",
-    INDUCTOR,
-);
 
 /// By argument of the graph: the parameter that it is.
 type Parameters = [Option<ParamId>; ARGUMENTS];
@@ -119,14 +103,33 @@ impl<'a> Pass<'_, 'a> {
             (None, Some(_)) => Beside::HeadNorms,
             (Some(_), Some(_)) => return None,
         };
+        let (sizes, scores) = self.sizes(layer, hidden, (beside, adapters), false)?;
+        Some((sizes, scores, parameters))
+    }
+
+    /// The sizes of a layer's graphs, and the call of attention's kernel in them: over a mask where there is one, with keys and values
+    /// for every head of queries.
+    fn sizes(
+        &self,
+        layer: &BoundLayer<'a>,
+        hidden: Value,
+        (beside, adapters): (Beside, Option<Adapters>),
+        masked: bool,
+    ) -> Option<(Sizes, Scores)> {
+        let Mixer::Attention(attention) = &layer.block.mixer else { return None };
+        let FeedForward::Dense(Mlp::Gated { gate, .. }) = &layer.block.ffn else { return None };
         let device = self.device;
         let tokens = self.batch.sequences.saturating_mul(self.batch.length);
         let width = hidden.numel / tokens.max(1);
-        let given = self.scores(attention, Kernel::Flash, attention.kv_heads);
+        let kv_heads = if masked { attention.heads } else { attention.kv_heads };
+        let given = self.scores(attention, Kernel::Flash, kv_heads);
         let autocast = autocast_dtype(self.member.precision);
         let dtype = autocast.unwrap_or(hidden.dtype);
-        let kernel = self.compiled_kernel(given, dtype);
-        if !matches!(kernel, Kernel::Flash | Kernel::Cudnn) {
+        let kernel = self.compiled_kernel(given, dtype, masked);
+        if !matches!(
+            (kernel, masked),
+            (Kernel::Flash, false) | (Kernel::Cudnn, _) | (Kernel::Efficient, true)
+        ) {
             return None;
         }
         let scores = Scores { kernel, ..given };
@@ -154,7 +157,7 @@ impl<'a> Pass<'_, 'a> {
             keys: projected(attention.kv_heads),
             width: layer.linear(gate).shape.output,
             numbers: rules::padded(self.batch.sequences, self.batch.length),
-            log_sums: scores.rows(),
+            log_sums: scores.sums(),
             seeds,
             dtype,
             sums: rules::norm_sums(device, tokens, width),
@@ -162,16 +165,16 @@ impl<'a> Pass<'_, 'a> {
             adapters,
             autocast: autocast.is_some(),
         };
-        Some((sizes, scores, parameters))
+        Some((sizes, scores))
     }
 
     /// The kernel that a compiled layer calls: the choice is made while it is traced, of queries that want gradients.
-    fn compiled_kernel(&self, scores: Scores, dtype: Dtype) -> Kernel {
+    fn compiled_kernel(&self, scores: Scores, dtype: Dtype, masked: bool) -> Kernel {
         Choice {
             wanted: self.member.attention,
             dtype,
             device: self.device,
-            masked: false,
+            masked,
             strided_mask: false,
             grouped: scores.kv_heads != scores.heads,
             enable_gqa: true,
@@ -204,106 +207,6 @@ fn adapted(parameters: &Parameters) -> Adapted {
     }
     let mut known = [Targets::All, Targets::Attention, Targets::QueriesAndValues].into_iter();
     known.find(|targets| are(*targets)).map_or(Adapted::Otherwise, Adapted::As)
-}
-
-/// A graph that runs.
-struct Running<'g> {
-    graph: &'g Graph,
-    /// By buffer: its storage, while the code has it.
-    held: Vec<StorageId>,
-    /// What a call returned in a tuple.
-    tuple: Vec<StorageId>,
-    /// By buffer: the product that makes it, as a sum of so many.
-    products: Vec<Option<u64>>,
-}
-
-impl<'g> Running<'g> {
-    fn new(graph: &'g Graph) -> Running<'g> {
-        let mut products = vec![None; graph.buffers.len()];
-        for node in &graph.nodes {
-            if let (Call::Product(inner), [op]) = (node.call, &node.ops[..]) {
-                products[op.makes] = Some(inner);
-            }
-        }
-        Running { graph, held: vec![NOTHING; graph.buffers.len()], tuple: Vec::new(), products }
-    }
-
-    /// Runs its code; `attention` is the call of attention's kernel.
-    fn run(&mut self, state: &mut State, attention: &dyn Fn(&mut State) -> Vec<StorageId>) {
-        for line in self.graph.lines() {
-            match line {
-                Line::Make(made) => {
-                    let buffer = &self.graph.buffers[made];
-                    self.held[made] = match self.products[made] {
-                        Some(inner) => {
-                            state.alloc_product(buffer.storage_size, inner, buffer.dtype, &PRODUCT)
-                        }
-                        None if buffer.origin == Origin::Workspace => {
-                            state.alloc(buffer.storage_size, buffer.dtype, &WORKSPACE)
-                        }
-                        None => state.alloc(buffer.storage_size, buffer.dtype, &FUSED),
-                    };
-                }
-                Line::Take { made, from } => {
-                    let buffer = &self.graph.buffers[made];
-                    self.held[made] = std::mem::replace(&mut self.held[from], NOTHING);
-                    match self.products[made] {
-                        Some(inner) => state.multiply(buffer.numel, inner),
-                        None => state.write(buffer.numel.saturating_mul(buffer.dtype.bytes())),
-                    }
-                }
-                Line::Run(node) => self.call(state, node, attention),
-                Line::Free(gone) => {
-                    if self.graph.buffers[gone].origin == Origin::MultiOutputLayout {
-                        self.tuple.drain(..).for_each(|part| state.release(part));
-                    }
-                    state.release(std::mem::replace(&mut self.held[gone], NOTHING));
-                }
-            }
-        }
-        self.tuple.drain(..).for_each(|part| state.release(part));
-    }
-
-    fn call(&mut self, state: &mut State, node: usize, attention: &dyn Fn(&mut State) -> Vec<StorageId>) {
-        match self.graph.nodes[node].call {
-            Call::Product(_) | Call::Kernel | Call::Nothing => {}
-            Call::Attention => self.tuple = attention(state),
-            Call::MultiOutput(index) => {
-                let part = self.tuple.get(index).copied().unwrap_or(NOTHING);
-                state.retain(part);
-                for op in &self.graph.nodes[node].ops {
-                    self.held[op.makes] = part;
-                }
-            }
-            Call::MixOrderReductions { workspace, sums } => self.sum_columns(state, workspace, sums),
-        }
-    }
-
-    /// Sums of columns for norms' weights: each part of the workspace is summed in float32, and cast where the weight is of another type.
-    fn sum_columns(&mut self, state: &mut State, workspace: usize, sums: [Option<usize>; 2]) {
-        let columns: u64 = sums.iter().flatten().map(|made| self.graph.buffers[*made].numel).sum();
-        let rows = self.graph.buffers[workspace].numel / columns.max(1);
-        for made in sums.into_iter().flatten() {
-            let buffer = &self.graph.buffers[made];
-            let mut sum = state.alloc(buffer.numel, Dtype::F32, &torch::SUM);
-            kernels::column_sum_scratch(state, rows, buffer.numel, Dtype::F32);
-            if buffer.dtype != Dtype::F32 {
-                let cast = state.alloc(buffer.numel, buffer.dtype, &torch::CAST);
-                state.release(std::mem::replace(&mut sum, cast));
-            }
-            state.release(std::mem::replace(&mut self.held[made], sum));
-        }
-    }
-
-    /// Takes what the code returns out of its hands.
-    fn returned(&mut self, buffer: usize) -> StorageId {
-        std::mem::replace(&mut self.held[buffer], NOTHING)
-    }
-
-    /// Everything that the code still has goes when its function returns.
-    fn end(self, state: &mut State) {
-        self.held.into_iter().for_each(|storage| state.release(storage));
-    }
 }
 
 impl State {
@@ -350,7 +253,7 @@ impl State {
         let mut running = Running::new(&forward.graph);
         let of = hidden.storage;
         let dtype = own.dtype;
-        running.run(self, &move |state| alone(state, scores, (of, dtype)));
+        running.run(self, &move |state, _| alone(state, scores, (of, dtype)));
         for (_, value) in arguments {
             self.save(node, value.storage);
         }
@@ -383,7 +286,7 @@ impl State {
             let numel = sizes.tokens.saturating_mul(of.features);
             Value { shape: Layout::Heads, ..Value::plain(hidden.storage, numel, dtype) }.at(DISCARDED_LEAF)
         });
-        running.run(self, &move |state| alone_backward(state, scores, inputs));
+        running.run(self, &move |state, _| alone_backward(state, scores, inputs));
         for place in handed_over(&backward.gradients) {
             let (Some(made), Some(id)) = (backward.gradients[place], parameters[place]) else { continue };
             let storage = running.returned(made);

@@ -1,6 +1,7 @@
 //! What inductor chooses by the size of a layer and by the card.
 
 use super::draft::Sums;
+use crate::dtype::Dtype;
 use crate::hardware::Device;
 
 /// Outputs of a reduction for each multiprocessor from which on it is not split (torch/_inductor/ir.py `Reduction.num_splits`).
@@ -76,7 +77,13 @@ fn mix_order_rows(device: Device, tokens: u64) -> u64 {
 /// Room for a float32 number of each token: rows of more than 1,024 numbers begin at multiples of 32 (`padding_stride_threshold`,
 /// `padding_alignment_bytes`; torch/_inductor/ir.py `Layout._pad_strides`).
 pub(super) fn padded(sequences: u64, length: u64) -> u64 {
-    let row = if length > 1024 { length.div_ceil(32).saturating_mul(32) } else { length };
+    padded_rows(sequences, length, Dtype::F32)
+}
+
+/// The same of rows of another type.
+pub(super) fn padded_rows(sequences: u64, length: u64, dtype: Dtype) -> u64 {
+    let aligned = 128 / dtype.bytes();
+    let row = if length > 1024 { length.div_ceil(aligned).saturating_mul(aligned) } else { length };
     row.saturating_mul(sequences.saturating_sub(1)).saturating_add(length)
 }
 

@@ -76,6 +76,17 @@ impl Scores {
     pub fn rows(&self) -> u64 {
         self.batch.saturating_mul(self.heads).saturating_mul(self.sequence)
     }
+
+    /// Numbers that it keeps of them: the memory-efficient kernel has room for a multiple of 32 queries.
+    pub fn sums(&self) -> u64 {
+        match self.kernel {
+            Kernel::Efficient => {
+                let padded = self.sequence.div_ceil(32).saturating_mul(32);
+                self.batch.saturating_mul(self.heads).saturating_mul(padded)
+            }
+            Kernel::Flash | Kernel::Package | Kernel::Cudnn | Kernel::Math | Kernel::Eager => self.rows(),
+        }
+    }
 }
 
 /// Attention's arguments: queries, keys and values shaped by heads.

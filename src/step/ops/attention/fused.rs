@@ -143,13 +143,6 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
         let layout = if scores.kernel == Kernel::Efficient { Layout::Tokens } else { q.value.layout };
         let output = Value { layout, numel: scores.outputs(), ..q.value };
         let value = state.new_like(&output, q.value.dtype, &ATTENDED, node.output(0));
-        let rows = match scores.kernel {
-            Kernel::Efficient => {
-                let padded = scores.sequence.div_ceil(32).saturating_mul(32);
-                scores.batch.saturating_mul(scores.heads).saturating_mul(padded)
-            }
-            _ => scores.rows(),
-        };
         // `should_compute_logsumexp`: flash makes it always, the others where there will be a backward
         let recorded =
             state.graph.is_recorded() && [&q, &k, &v].into_iter().any(|tensor| tensor.value.requires_grad());
@@ -160,11 +153,9 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
             | Kernel::Efficient
             | Kernel::Cudnn
             | Kernel::Math
-            | Kernel::Eager => state.alloc_for(q.value.storage, rows, Dtype::F32, &LOG_SUM_EXP),
+            | Kernel::Eager => state.alloc_for(q.value.storage, scores.sums(), Dtype::F32, &LOG_SUM_EXP),
         };
-        if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && q.value.dtype.is_half() {
-            state.scratch(scores.one_call().outputs().saturating_mul(4), &OUTPUT_SUMS);
-        }
+        scratch(state, scores, q.value.dtype);
         match scores.kernel {
             Kernel::Flash => {
                 split_scratch(state, scores, given.dropout);
@@ -210,6 +201,13 @@ fn aligned_mask(mask: Tensor<'_>, keys: u64) -> Tensor<'_> {
     Tensor { machine: mask.machine, value }
 }
 
+/// Float32 sums of a wide head's output, which the memory-efficient kernel has in memory.
+fn scratch(state: &mut State, scores: Scores, dtype: Dtype) {
+    if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && dtype.is_half() {
+        state.scratch(scores.one_call().outputs().saturating_mul(4), &OUTPUT_SUMS);
+    }
+}
+
 /// The kernel alone, of queries, keys and values that lie token after token, as a compiled graph calls it: its output, one number per
 /// query and head, and the state of the random numbers. No mask, no dropout.
 pub(in crate::step) fn alone(
@@ -222,12 +220,13 @@ pub(in crate::step) fn alone(
         |state: &mut State, first: u64| [first, 1].map(|numbers| state.alloc(numbers, Dtype::I64, &SEED));
     let drawn = if scores.kernel == Kernel::Cudnn { seeds(state, 1) } else { [NOTHING; 2] };
     let output = state.alloc_for(of, scores.outputs(), dtype, &ATTENDED);
-    let sums = state.alloc_for(of, scores.rows(), Dtype::F32, &LOG_SUM_EXP);
-    let drawn = if scores.kernel == Kernel::Cudnn {
-        drawn
-    } else {
+    let sums = state.alloc_for(of, scores.sums(), Dtype::F32, &LOG_SUM_EXP);
+    scratch(state, scores, dtype);
+    let drawn = if scores.kernel == Kernel::Flash {
         split_scratch(state, scores, false);
         seeds(state, 2)
+    } else {
+        drawn
     };
     vec![output, sums, drawn[0], drawn[1]]
 }

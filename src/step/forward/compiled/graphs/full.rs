@@ -130,7 +130,7 @@ impl Sum {
     }
 
     /// The node of its second part, if it has one.
-    fn finish(self, draft: &mut Draft) {
+    pub fn finish(self, draft: &mut Draft) {
         if self.partial != self.whole {
             let call = if self.sums.mix_order().is_some() { Call::Nothing } else { Call::Kernel };
             draft.simple(call, self.whole, &[self.partial]);
@@ -142,7 +142,7 @@ impl Sum {
         match both[0].sums.mix_order() {
             Some(left) => {
                 let ops = rows.into_iter().chain(columns).collect();
-                draft.mix_orders(left, both.map(|sum| Some(sum.whole)), ops);
+                draft.mix_orders(left, &both.map(|sum| sum.whole), ops);
             }
             None => {
                 draft.node(Call::Kernel, columns.to_vec());
@@ -210,7 +210,7 @@ fn turn_back(draft: &mut Draft, together: bool, of: [&Turned; 2]) {
         match sum.sums.mix_order() {
             Some(rows) => {
                 let ops = turned.ops[1].iter().chain([columns]).cloned().collect();
-                draft.mix_orders(rows, [Some(sum.whole), None], ops);
+                draft.mix_orders(rows, &[sum.whole], ops);
             }
             None => draft.node(Call::Kernel, vec![columns.clone()]),
         }

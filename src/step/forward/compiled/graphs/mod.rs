@@ -6,6 +6,7 @@
 mod autocast;
 mod full;
 mod lora;
+pub(super) mod whole;
 
 use super::draft::{ARGUMENTS, Draft, Sizes, op};
 use crate::dtype::Dtype;
@@ -101,7 +102,7 @@ fn attention(draft: &mut Draft, sizes: &Sizes, given: [usize; 3]) -> [usize; 4] 
 /// What attention's kernel leaves in backward: the gradients of queries, keys and values, where they are wanted.
 fn attention_backward(draft: &mut Draft, sizes: &Sizes, given: &[usize], wanted: [bool; 3]) -> [usize; 3] {
     let tuple = draft.made((0, sizes.dtype), Origin::MultiOutputLayout, false);
-    draft.simple(Call::Attention, tuple, given);
+    draft.simple(Call::AttentionBackward, tuple, given);
     let mut index = 0;
     [sizes.queries, sizes.keys, sizes.keys].map(|of| {
         let size = (sizes.tokens.saturating_mul(of.features), sizes.dtype);
@@ -115,7 +116,7 @@ fn attention_backward(draft: &mut Draft, sizes: &Sizes, given: &[usize], wanted:
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::draft::{Adapters, Beside, Projected, Targets};
     use super::super::rules::{bias_sums, norm_sums, padded};
     use super::*;
@@ -141,17 +142,48 @@ mod tests {
             Some(number) => format!("workspace_{number}"),
             None => graph.buffers[buffer].name.clone(),
         };
-        let lines = all.into_iter().filter_map(|line| match line {
-            Line::Make(made) => Some(format!("make {} {}", name(made), graph.buffers[made].storage_size)),
-            Line::Take { made, from } => Some(format!("take {} {}", name(made), name(from))),
-            Line::Free(gone) => Some(format!("free {}", name(gone))),
-            Line::Run(_) => None,
-        });
-        lines.collect()
+        let mut lines: Vec<String> = Vec::new();
+        // made since a kernel ran
+        let mut fresh = Vec::new();
+        for line in all {
+            match line {
+                Line::Make(made) => {
+                    fresh.push(made);
+                    lines.push(format!("make {} {}", name(made), graph.buffers[made].storage_size));
+                }
+                Line::Take { made, from } => {
+                    // what becomes another buffer within one kernel was never there by itself
+                    let own = name(from);
+                    let last = lines.last_mut().filter(|last| {
+                        fresh.contains(&from) && last.split(' ').nth(1).is_some_and(|name| *name == own)
+                    });
+                    match last {
+                        Some(last) => *last = last.replacen(&own, &name(made), 1),
+                        None => lines.push(format!("take {} {}", name(made), own)),
+                    }
+                    fresh.push(made);
+                }
+                Line::Free(gone) => lines.push(format!("free {}", name(gone))),
+                Line::Run(_) => fresh.clear(),
+            }
+        }
+        lines
+    }
+
+    /// Where a graph's code is not the generated one, if it is not.
+    pub(in super::super) fn difference(graph: &Graph, generated: &[&str]) -> Option<String> {
+        let own = written(graph);
+        // what would be freed last is left to the end of the function
+        let same = own.len() >= generated.len() && own[..generated.len()] == *generated;
+        let ends = own[generated.len().min(own.len())..].iter().all(|line| line.starts_with("free"));
+        (!same || !ends).then(|| {
+            let at = own.iter().zip(generated).position(|(own, generated)| own != generated);
+            format!("line {at:?}\n  own {own:?}\n  generated {generated:?}")
+        })
     }
 
     /// The sizes of a case of the tool, in a layer whose input wants a gradient or not.
-    fn sizes(case: &serde_json::Value, input: bool) -> Sizes {
+    pub(in super::super) fn sizes(case: &serde_json::Value, input: bool) -> Sizes {
         let device = Device::of(&Gpu::custom(Bytes::gib(80.0)));
         let config = &case["config"];
         let number = |key: &str| config[key].as_u64().unwrap_or_else(|| panic!("{key} of {case}"));
@@ -220,15 +252,8 @@ mod tests {
                     "backward 1" => backward(&sizes(&case, false)).graph,
                     other => panic!("{other}: a graph"),
                 };
-                let own = written(&graph);
-                // what would be freed last is left to the end of the function
-                let same = own.len() >= generated.len() && own[..generated.len()] == generated;
-                let ends = own[generated.len().min(own.len())..].iter().all(|line| line.starts_with("free"));
-                if !same || !ends {
-                    let at = own.iter().zip(&generated).position(|(own, generated)| own != generated);
-                    wrong.push(format!(
-                        "{case}, {name}: line {at:?}\n  own {own:?}\n  generated {generated:?}"
-                    ));
+                if let Some(how) = difference(&graph, &generated) {
+                    wrong.push(format!("{case}, {name}: {how}"));
                 }
             }
         }
