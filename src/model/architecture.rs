@@ -183,6 +183,21 @@ fn numel(source: impl FnOnce(Visit<'_>)) -> u64 {
     total
 }
 
+/// How many times as many positions a table has where each has three (vLLM 0.21 model_executor/layers/rotary_embedding/mrope.py
+/// `cache_max_position_num`).
+pub(crate) const MROPE_POSITIONS: u64 = 4;
+
+/// What a config says of tables of sines and cosines for all positions, which vLLM makes when it loads a model
+/// (model_executor/layers/rotary_embedding). transformers makes those of the positions that it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RotaryTables {
+    /// Whether layers with a window have one of their own (gemma3: another base).
+    pub apart: bool,
+    /// How many times `max_positions` the other one has: as scaled (`linear_scaling_rope.py`, `dynamic_ntk_scaling_rope.py`), or
+    /// where positions are of three kinds.
+    pub times: u64,
+}
+
 /// A model: everything that its memory depends on, read from its `config.json`.
 ///
 /// Invariant: every index in `order` is within `blocks`.
@@ -199,6 +214,8 @@ pub struct Architecture {
     pub vocab: u64,
     /// The longest sequence that the config allows, where it says.
     pub max_positions: Option<u64>,
+    /// The tables of sines and cosines that a server makes of its positions.
+    pub rotary_tables: RotaryTables,
     /// The embedding.
     pub embeddings: Embeddings,
     /// The encoder, where the layers are a decoder's that attends to it.

@@ -15,7 +15,9 @@ pub mod stored;
 mod tiles;
 pub mod vision;
 
+pub(crate) use architecture::MROPE_POSITIONS;
 pub use architecture::{
-    Architecture, Classifier, ENCODER, Embeddings, Encoder, Head, HeadTransform, LAYERS, Objective, Tower,
+    Architecture, Classifier, ENCODER, Embeddings, Encoder, Head, HeadTransform, LAYERS, Objective,
+    RotaryTables, Tower,
 };
 pub use error::ModelError;

@@ -4,6 +4,7 @@
 //! Source: vLLM 0.21 v1/worker/gpu_worker.py `determine_available_memory`.
 
 mod cache;
+mod pictures;
 mod profile;
 mod ranks;
 
@@ -159,20 +160,6 @@ impl Served {
     /// What vLLM refuses, or was not followed.
     pub fn budget(&self, stored: Stored, cache: Cache, card: &Gpu) -> Result<Budget, String> {
         self.budget_of(stored, cache, (card, self.length))
-    }
-
-    /// The same of a model that sees pictures, without what its profiling run does with these: no more than that is left. None where it sees
-    /// none, or its text was not followed.
-    pub fn at_most(&self, stored: Stored, cache: Cache, card: &Gpu) -> Option<Budget> {
-        let rank = self.rank.as_ref().ok().filter(|rank| !rank.towers.is_empty())?;
-        let weights = stored.bytes_in_groups(rank, self.group);
-        let mut text = rank.clone();
-        text.towers.clear();
-        let text = Served { rank: Ok(text), ..*self };
-        let budget = text.budget(stored, cache, card).ok()?;
-        let rest = self.share.bytes.saturating_sub(weights);
-        let most = rest.saturating_sub(budget.beside.least);
-        Some(Budget { weights, left: Between { least: most, most }, ..budget })
     }
 
     /// Whether it starts where a sequence may be as long as the model's context, and the longest with which it does (v1/core/kv_cache_utils.py

@@ -6,14 +6,18 @@
 
 use super::Share;
 use super::cache::BLOCK;
+use super::pictures::{Shown, shown};
 use crate::hardware::{Device, Gpu};
-use crate::model::Architecture;
-use crate::model::blocks::{Attention, Block, FeedForward, Latent, LatentQuery, Mixer, Mlp, Moe};
+use crate::model::blocks::{Attention, Block, FeedForward, Latent, LatentQuery, Mixer, Mlp, Moe, Scan};
 use crate::model::stored::Stored;
+use crate::model::{Architecture, MROPE_POSITIONS, RotaryTables};
 use crate::units::{Between, Bytes};
 
 /// Latent attention opens no more tokens of its cache at once (`determine_chunked_prefill_workspace_size`).
 const OPENED: u64 = 64 * 1024;
+/// What is cleared before each kernel that Triton's autotuner tries (triton/backends/nvidia/driver.py `get_empty_cache_for_benchmark`), as it
+/// does with those of linear attention in the profiling run (gdn_linear_attn.py `_warmup_prefill_kernels`).
+const CLEARED: u64 = 256 << 20;
 /// Of a workspace every part begins at such a multiple (v1/worker/workspace.py).
 const ALIGNED: u64 = 256;
 /// Kernels for experts in MXFP4 pad both of their sizes to at most such a multiple (fused_moe/oracle/mxfp4.py).
@@ -42,13 +46,28 @@ impl Profiled<'_> {
     /// # Errors
     /// What was not followed.
     pub(super) fn transient(self, card: &Gpu) -> Result<Between, String> {
-        if !self.rank.towers.is_empty() {
-            // gpu_model_runner.py `profile_run`: `embed_multimodal`, and `encoder_cache["tmp_…"]`
+        let text = self.of_text(card)?;
+        let Some(tower) = self.rank.towers.first() else { return Ok(text) };
+        let Some(vision) = &tower.vision else {
             return Err(
-                "its profiling run embeds pictures of the largest size first, which was not followed"
-                    .to_owned(),
+                "its profiling run embeds pictures first, and how its tower does was not followed".to_owned()
             );
+        };
+        if self.ranks > 1 {
+            return Err("how it divides a tower among GPUs is not followed".to_owned());
         }
+        let Shown { given, made, tower } = shown(vision, self.share, self.length)?;
+        let workspace = Device::of(card).workspace;
+        // the tower first, then the language model beside the embeddings
+        let with = |text: Bytes| {
+            let alive = tower.saturating_add(workspace).max(made.saturating_add(text.0));
+            Bytes(given.saturating_add(alive))
+        };
+        Ok(Between { least: with(text.least), most: with(text.most) })
+    }
+
+    /// The language model's.
+    fn of_text(self, card: &Gpu) -> Result<Between, String> {
         let Device { workspace, multiprocessors, .. } = Device::of(card);
         let (hidden, vocabulary) = (self.rank.hidden, self.vocabulary);
         let Share { sequences, returns_processed, .. } = self.share;
@@ -86,40 +105,45 @@ impl Profiled<'_> {
     fn forward(self, block: &Block, [experts, at_most]: [u64; 2]) -> Result<[u64; 2], String> {
         let hidden = self.rank.hidden;
         let more = if self.ranks > 1 { 5 } else { 4 };
+        // the embeddings that a model that sees is given lie in a buffer that is there before (`inputs_embeds`)
+        let few = if self.rank.towers.is_empty() { 3 } else { 2 };
         let with = |count: u64, own: u64| self.of_tokens(hidden.saturating_mul(count).saturating_add(own));
         // the workspace of experts stays from the first layer that has any
         let [mut least, mut most] = match &block.ffn {
             FeedForward::Dense(mlp) => {
                 let width = width(mlp);
-                [with(3, width), with(more, width).saturating_add(at_most)]
+                [with(few, width), with(more, width).saturating_add(at_most)]
             }
             FeedForward::Moe(moe) => {
                 let shared = moe.shared.as_ref().map_or(0, width);
                 let routed = shared.saturating_add(moe.experts.saturating_mul(2));
-                [with(3, 0).saturating_add(experts), with(more, routed).saturating_add(at_most)]
+                [with(few, 0).saturating_add(experts), with(more, routed).saturating_add(at_most)]
             }
-            FeedForward::None => return Err("its profiling run of such layers was not followed".to_owned()),
+            FeedForward::None => [with(2, 0).saturating_add(experts), with(more, 0).saturating_add(at_most)],
         };
         match &block.mixer {
             Mixer::Attention(attention) if at_most > 0 => {
                 let own = attended(attention);
-                least = least.max(with(3, own).saturating_add(experts));
+                least = least.max(with(few, own).saturating_add(experts));
                 most = most.max(with(more, own).saturating_add(at_most));
             }
             Mixer::Attention(_) => {}
             Mixer::Latent(latent) => {
-                let [few, many] = [self.length, self.rank.max_positions.unwrap_or(u64::MAX).max(self.length)]
-                    .map(|length| self.opened(latent, length));
+                let [some, many] =
+                    [self.length, self.rank.max_positions.unwrap_or(u64::MAX).max(self.length)]
+                        .map(|length| self.opened(latent, length));
                 let [own, more_of] = projected(latent);
-                least = least.max(with(2, own).saturating_add(few).saturating_add(experts));
+                least = least.max(with(2, own).saturating_add(some).saturating_add(experts));
                 most = most.max(with(more, more_of).saturating_add(many).saturating_add(at_most));
             }
-            Mixer::Cross(_)
-            | Mixer::StateSpace(_)
-            | Mixer::DeltaNet(_)
-            | Mixer::ShortConv(_)
-            | Mixer::Module(_)
-            | Mixer::None => {
+            Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) => {
+                let [own, more_of] = recurrent(&block.mixer);
+                let tried = if matches!(block.mixer, Mixer::DeltaNet(_)) { CLEARED } else { 0 };
+                least = least.max(with(2, own).saturating_add(experts));
+                most = most.max(with(more, more_of).saturating_add(tried).saturating_add(at_most));
+            }
+            Mixer::None => {}
+            Mixer::Cross(_) | Mixer::Module(_) => {
                 return Err("its profiling run of such layers was not followed".to_owned());
             }
         }
@@ -194,6 +218,38 @@ fn attended(attention: &Attention) -> u64 {
     queries.saturating_mul(2).saturating_add(keys.saturating_mul(2)).saturating_add(normed)
 }
 
+/// The same of a recurrent layer, at least and at most. A profiling run has no states: of the scan it makes what goes in and what comes out
+/// (model_executor/layers/mamba/mamba_mixer.py, mamba_mixer2.py, short_conv.py, gdn_linear_attn.py).
+fn recurrent(mixer: &Mixer) -> [u64; 2] {
+    match mixer {
+        Mixer::StateSpace(space) => {
+            // what is projected, the scan's output, and what goes through the convolution turned and turned back
+            let channels = space.conv.channels;
+            let own = space.input.output.saturating_add(space.inner).saturating_add(channels);
+            match space.scan {
+                // a norm of groups is computed in Python, of the gate in float32
+                Scan::Mamba2 { groups: 2.., .. } => {
+                    let normed = space.input.output.saturating_add(space.inner.saturating_mul(5));
+                    [normed, normed.max(own.saturating_add(channels))]
+                }
+                Scan::Mamba { .. } | Scan::Mamba2 { .. } => [own, own.saturating_add(channels)],
+            }
+        }
+        Mixer::DeltaNet(net) => {
+            let inputs = net.inputs.iter().map(|linear| linear.output);
+            let values = net.value_heads.saturating_mul(net.value_dim);
+            let own = inputs.fold(values, u64::saturating_add);
+            // queries, keys and values, one beside the other in pieces, and as they are put together
+            [own, own.saturating_add(net.conv.channels.saturating_mul(2))]
+        }
+        // three parts, the product of two, that with the third, and what is projected
+        Mixer::ShortConv(short) => {
+            [short.conv.channels.saturating_mul(5), short.conv.channels.saturating_mul(6)]
+        }
+        Mixer::Attention(_) | Mixer::Latent(_) | Mixer::Cross(_) | Mixer::Module(_) | Mixer::None => [0, 0],
+    }
+}
+
 /// The same of latent attention, at least and at most: queries, the vector of keys and values and its normed part, the rotated part of
 /// the key, and what it returns; of a low-rank query the vector too, normed and not.
 fn projected(latent: &Latent) -> [u64; 2] {
@@ -215,19 +271,33 @@ fn width(mlp: &Mlp) -> u64 {
     }
 }
 
-/// Bytes of vLLM's table of sines and cosines, for all of the model's positions (model_executor/layers/rotary_embedding/base.py).
+/// Bytes of vLLM's tables of sines and cosines, for all of the model's positions (model_executor/layers/rotary_embedding/base.py): one for
+/// each width of head, and of layers with a window one more where they have another base.
 pub(super) fn positions(architecture: &Architecture) -> u64 {
-    let width = |block: &Block| match &block.mixer {
-        Mixer::Attention(attention) => attention.rotary.width(attention.head_dim),
-        Mixer::Latent(latent) => Some(latent.rope_dim),
-        Mixer::Cross(_)
-        | Mixer::StateSpace(_)
-        | Mixer::DeltaNet(_)
-        | Mixer::ShortConv(_)
-        | Mixer::Module(_)
-        | Mixer::None => None,
-    };
+    let RotaryTables { apart, times } = architecture.rotary_tables;
+    let in_three = architecture.vision().is_some_and(|(_, vision)| vision.places());
+    let times = if in_three { times.max(MROPE_POSITIONS) } else { times };
+    let mut tables = Vec::new();
+    for block in &architecture.blocks {
+        let (width, is_local) = match &block.mixer {
+            Mixer::Attention(attention) => {
+                (attention.rotary.width(attention.head_dim), apart && attention.window.is_some())
+            }
+            Mixer::Latent(latent) => (Some(latent.rope_dim), false),
+            Mixer::Cross(_)
+            | Mixer::StateSpace(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::ShortConv(_)
+            | Mixer::Module(_)
+            | Mixer::None => continue,
+        };
+        let Some(width) = width else { continue };
+        let table = width.saturating_mul(if is_local { 1 } else { times });
+        if !tables.contains(&(table, is_local)) {
+            tables.push((table, is_local));
+        }
+    }
     let positions = architecture.max_positions.unwrap_or(0);
-    let width = architecture.blocks.iter().find_map(width);
-    width.map_or(0, |width| positions.saturating_mul(width).saturating_mul(2))
+    let numbers = tables.into_iter().map(|(table, _)| table.saturating_mul(positions));
+    numbers.fold(0, u64::saturating_add).saturating_mul(2)
 }

@@ -55,7 +55,7 @@ fn measured_on() -> Gpu {
 
 #[test]
 fn profiling_runs_lie_in_the_range() {
-    let mut compared = 0;
+    let (mut compared, mut missed) = (0, Vec::new());
     for run in runs() {
         let Some(peak) = run.peak else { continue };
         let rank = ranks::rank(&run.architecture, run.ranks).unwrap();
@@ -70,29 +70,37 @@ fn profiling_runs_lie_in_the_range() {
         let Between { least, most } = profiled.transient(&measured_on()).unwrap();
         let (least, most) = (least.0 as f64 * 0.998, most.0 as f64 * 1.002);
         let said = format!("{}: {} in {least:.0} to {most:.0}", run.said, peak);
-        assert!((least..=most).contains(&(peak as f64)), "{said}");
+        if !(least..=most).contains(&(peak as f64)) {
+            missed.push(said);
+        }
         compared += 1;
     }
-    assert!(compared > 25, "{compared}");
+    assert!(compared > 35 && missed.is_empty(), "{compared}: {missed:#?}");
 }
 
-/// A small model with two tables of positions, one for its windows, whose matrices PyTorch's allocator gives blocks that are a twentieth
-/// larger: what is left of one is not split off below a MiB.
-const ROUNDED: &str = "google/gemma-3-1b-it";
+/// Matrices of a MiB to 10 are laid into pieces of 20, and PyTorch's allocator does not split off what is left of one below a MiB: small
+/// models take up to a twenty-fifth more, those with towers a fiftieth.
+const ROUNDED: [u64; 2] = [25, 50];
 
 /// What a rank loads, its table of sines and cosines with it.
 #[test]
 fn weights_of_a_rank_are_those_that_it_loads() {
-    let mut compared = 0;
+    let (mut compared, mut missed) = (0, Vec::new());
     for run in runs() {
         let Some(weights) = run.weights else { continue };
         let rank = ranks::rank(&run.architecture, run.ranks).unwrap();
         let counted = Stored::Half.bytes(&rank).0 + profile::positions(&rank);
-        let allowed = if run.said.starts_with(ROUNDED) { weights / 20 } else { weights / 500 };
-        assert!(weights.abs_diff(counted) <= allowed, "{}: {counted}", run.said);
+        let allowed = match (weights < 3 << 30, rank.towers.is_empty()) {
+            (true, _) => weights / ROUNDED[0],
+            (_, false) => weights / ROUNDED[1],
+            (false, true) => weights / 500,
+        };
+        if weights.abs_diff(counted) > allowed {
+            missed.push(format!("{}: {counted}", run.said));
+        }
         compared += 1;
     }
-    assert!(compared > 5);
+    assert!(compared > 5 && missed.is_empty(), "{missed:#?}");
 }
 
 /// Of what vLLM had left it made as many blocks, and as many sequences ran at once.

@@ -2,6 +2,7 @@
 
 use super::basic::{Linear, Norm, Table};
 use super::param::{Param, ParamRole, Visit};
+use crate::dtype::Dtype;
 
 /// A depthwise convolution over the last few tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -98,6 +99,8 @@ pub struct StateSpace {
     pub extra: Vec<BareParam>,
     /// The output projection.
     pub output: Linear,
+    /// In what a server keeps the state (`mamba_ssm_cache_dtype`); as the model computes where none is said.
+    pub kept_in: Option<Dtype>,
 }
 
 impl StateSpace {
@@ -142,6 +145,8 @@ pub struct DeltaNet {
     pub norm: Norm,
     /// The output projection.
     pub output: Linear,
+    /// In what a server keeps the state (`mamba_ssm_dtype`); as the model computes where none is said.
+    pub kept_in: Option<Dtype>,
 }
 
 impl DeltaNet {

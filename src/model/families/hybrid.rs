@@ -3,6 +3,7 @@
 use super::common::Common;
 use super::parts::{decoder, repeated, stack};
 use super::variant::{EXPERTS, Experts, MlpShape, PLAIN, Rotation, SharedExperts, Variant};
+use crate::dtype::Dtype;
 use crate::model::architecture::Architecture;
 use crate::model::blocks::{
     BareParam, Block, Conv, DeltaNet, Dropout, ExpertLayout, ExpertNames, FeedForward, Linear, Mixer, Moe,
@@ -71,7 +72,18 @@ fn delta(
         ],
         norm: Norm::new("linear_attn.norm", value_dim, NormKind::Rms),
         output: Linear::new("linear_attn.out_proj", values, common.hidden),
+        kept_in: state_dtype(config, "mamba_ssm_dtype"),
     }))
+}
+
+/// In what a config has a server keep a state, where it says that.
+fn state_dtype(config: &Config<'_>, key: &'static str) -> Option<Dtype> {
+    match config.text(key).ok()?? {
+        "float32" => Some(Dtype::F32),
+        "float16" => Some(Dtype::F16),
+        "bfloat16" => Some(Dtype::Bf16),
+        _ => None,
+    }
 }
 
 /// lfm2's short convolution.
@@ -141,6 +153,7 @@ impl Mamba {
             },
             extra: vec![BareParam::new(a_log, &[inner, self.state]), BareParam::new(d, &[inner])],
             output: Linear::new(output, inner, hidden).with_bias(self.bias),
+            kept_in: None,
         })
     }
 }
@@ -320,6 +333,7 @@ struct Mamba2 {
     kernel: u64,
     bias: bool,
     conv_bias: bool,
+    kept_in: Option<Dtype>,
 }
 
 impl Mamba2 {
@@ -341,6 +355,7 @@ impl Mamba2 {
             },
             extra: [dt_bias, a_log, d].map(|name| BareParam::new(name, &[self.heads])).to_vec(),
             output: Linear::new(output, self.inner, self.hidden).with_bias(self.bias),
+            kept_in: self.kept_in,
         })
     }
 }
@@ -369,6 +384,7 @@ fn mamba2_layer(config: &Config<'_>, hidden: u64) -> Result<Mixer, ModelError> {
         kernel: config.size("conv_kernel")?,
         bias: config.flag("use_bias")?,
         conv_bias: config.flag("use_conv_bias")?,
+        kept_in: state_dtype(config, "mamba_ssm_cache_dtype").or(Some(Dtype::F32)),
     }
     .mixer(MAMBA2_MIXER))
 }
@@ -388,6 +404,7 @@ fn mamba2(config: &Config<'_>) -> Result<Architecture, ModelError> {
         kernel: config.size("conv_kernel")?,
         bias: config.flag("use_bias")?,
         conv_bias: config.flag("use_conv_bias")?,
+        kept_in: None,
     }
     .mixer(MAMBA2_MIXER);
     let wide = config.flag("residual_in_fp32")?;
@@ -418,6 +435,7 @@ pub fn bamba(config: &Config<'_>, common: &Common) -> Result<Mixer, ModelError> 
         kernel: config.size("mamba_d_conv")?,
         bias: config.flag("mamba_proj_bias")?,
         conv_bias: config.flag("mamba_conv_bias")?,
+        kept_in: None,
     }
     .mixer(names))
 }

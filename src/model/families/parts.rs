@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::model::architecture::{Architecture, Counted, Embeddings, Head, Objective};
+use crate::model::architecture::{
+    Architecture, Counted, Embeddings, Head, MROPE_POSITIONS, Objective, RotaryTables,
+};
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, Dropout, Linear, Norm, NormKind, Projection, Rotary,
 };
@@ -170,6 +172,30 @@ pub fn rotated(
     Ok(dim.saturating_add(dim % 2).min(head_dim))
 }
 
+/// Whose table of sines and cosines layers read, and how many positions it has, as a config says it: its own words, or those of
+/// `rope_parameters`, in which each kind of layer may have its own.
+fn rotary_tables(config: &Config<'_>) -> RotaryTables {
+    let mut tables = RotaryTables {
+        apart: config.knows("rope_local_base_freq") || config.model_type.starts_with("gemma3"),
+        times: 1,
+    };
+    for nest in ["rope_parameters", "rope_scaling"] {
+        let Ok(said) = config.nested(nest, config.model_type) else { continue };
+        tables.apart |= said.has("sliding_attention");
+        let own =
+            said.nested("full_attention", config.model_type).ok().filter(|_| said.has("full_attention"));
+        let said = own.unwrap_or(said);
+        let kind = ["rope_type", "type"].into_iter().find_map(|key| said.text(key).ok().flatten());
+        let factor = said.number("factor").ok().flatten().unwrap_or(1.0);
+        tables.times = match kind {
+            _ if said.has("mrope_section") => MROPE_POSITIONS,
+            Some("linear" | "dynamic") => factor.clamp(1.0, 1024.0) as u64,
+            _ => tables.times,
+        };
+    }
+    tables
+}
+
 /// A causal language model around a stack of layers, with nothing but a token embedding and a head.
 pub fn decoder(
     config: &Config<'_>,
@@ -185,6 +211,7 @@ pub fn decoder(
         hidden,
         vocab,
         max_positions: config.optional("max_position_embeddings").ok().flatten(),
+        rotary_tables: rotary_tables(config),
         embeddings: Embeddings {
             tokens: Table { name: tokens, rows: vocab, width: hidden },
             positions: None,

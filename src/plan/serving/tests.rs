@@ -105,20 +105,35 @@ fn groups_are_the_scenarios() {
 fn what_was_not_followed_is_said() {
     let small = rows("Qwen/Qwen3-8B", Bytes::gib(8.0));
     assert!(small.iter().filter(|row| row.room == Room::Stops).count() > 2, "{small:?}");
-    // recurrent states, a model that sees, an indexer, chunks
-    let models = [
-        "ai21labs/Jamba-v0.1",
-        "Qwen/Qwen2.5-VL-7B-Instruct",
-        "deepseek-ai/DeepSeek-V3.2",
-        "Qwen/Qwen3-Next-80B-A3B-Instruct",
-    ];
-    for model in models {
+    // an indexer, and a model that vLLM does not serve
+    for model in ["deepseek-ai/DeepSeek-V3.2", "meta-llama/Llama-3.2-11B-Vision"] {
         let rows = rows(model, Bytes::gib(80.0));
         for row in &rows {
             assert!([&row.room, &row.fp8].iter().all(|room| matches!(room, Room::Unknown(_))), "{model}");
         }
         assert_eq!(unanswered(&rows).iter().map(|(_, formats)| formats.len()).sum::<usize>(), rows.len());
         assert!(rows.iter().all(|row| row.weights > Bytes::ZERO));
+    }
+}
+
+/// Models that see, with recurrent states, and in chunks have an answer.
+#[test]
+fn models_that_see_or_keep_states_have_an_answer() {
+    for model in [
+        "Qwen/Qwen2.5-VL-3B-Instruct",
+        "Qwen/Qwen3-VL-4B-Instruct",
+        "Qwen/Qwen3.5-4B",
+        "google/gemma-3-4b-it",
+        "LiquidAI/LFM2-1.2B",
+        "tiiuae/falcon-mamba-7b",
+    ] {
+        let rows = rows(model, Bytes::gib(80.0));
+        let half = rows.iter().find(|row| row.stored == Stored::Half).unwrap();
+        assert!(
+            matches!(half.room, Room::Tokens { tokens: [least, _], .. } if least > 0),
+            "{model}: {:?}",
+            half.room
+        );
     }
 }
 
@@ -165,7 +180,7 @@ fn it_is_said_up_to_which_context_vllm_starts() {
     let start = half(&on("Qwen/Qwen3-8B", "h100-sxm-80gb")).start.unwrap();
     assert_eq!((start.words().as_str(), start.longest), ("yes", start.context));
     // where the budget is not followed nothing is said
-    assert!(rows("Qwen/Qwen2.5-VL-7B-Instruct", Bytes::gib(80.0)).iter().all(|row| row.start.is_none()));
+    assert!(rows("deepseek-ai/DeepSeek-V3.2", Bytes::gib(80.0)).iter().all(|row| row.start.is_none()));
 }
 
 /// The weights of a model that sees are those that the step loads: bitsandbytes packs its tower too.
