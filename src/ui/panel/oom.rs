@@ -190,7 +190,7 @@ fn of_suspect(suspect: &Suspect, unit: Unit) -> impl IntoView + use<> {
     let Suspect { line, phase, allocated, agrees, place } = suspect;
     // where the message says the size alone, that is no proof
     let (could_be, said) = match agrees {
-        Some(true) => ("", ", as the message says"),
+        Some(true) => ("", " in this scenario, about as much as in the message"),
         Some(false) => ("", " in this scenario, which is not as in the message"),
         None => ("Could be ", " in this scenario"),
     };

@@ -155,7 +155,8 @@ pub(super) mod tests {
                     // what becomes another buffer within one kernel was never there by itself
                     let own = name(from);
                     let last = lines.last_mut().filter(|last| {
-                        fresh.contains(&from) && last.split(' ').nth(1).is_some_and(|name| *name == own)
+                        let is_its = last.split(' ').nth(1).is_some_and(|name| *name == own);
+                        is_its && last.starts_with("make") && fresh.contains(&from)
                     });
                     match last {
                         Some(last) => *last = last.replacen(&own, &name(made), 1),
