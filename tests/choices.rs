@@ -380,3 +380,28 @@ fn prime_rls_heads_run_under_fsdp2_in_a_loop_of_its_own() {
         );
     }
 }
+
+/// The graph of a whole model is known where its code was compared, and is not scheduled of hundreds of layers: that takes seconds.
+#[test]
+fn whole_models_are_compiled_where_their_graphs_were_compared() {
+    let whole = |link: &str| format!("v=1&method=full&p=bf16&compile=model&gc=off&gpu=a100-sxm-80gb&{link}");
+    let own = |layers: u64, keys: u64| {
+        whole(&format!(
+            "m=own(hidden_size:512,intermediate_size:1024,model_type:llama,num_attention_heads:8,num_hidden_layers:{layers},\
+             num_key_value_heads:{keys},vocab_size:32000)"
+        ))
+    };
+    for link in [whole("m=meta-llama/Llama-3.1-8B"), whole("m=meta-llama/Llama-3.2-1B&gc=on"), own(126, 4)] {
+        assert!(estimate(&share::decode(&link).scenarios[0]).memory.is_some(), "{link}");
+    }
+    for (link, message) in [
+        (own(4_000, 4), "of more than 256 layers no graph is scheduled"),
+        (own(1, 4), "one layer alone was not compared"),
+        (own(4, 1), "with one head of keys inductor copies less"),
+        (whole("m=Qwen/Qwen3-0.6B"), "not modelled"),
+        (whole("m=meta-llama/Llama-3.1-8B&method=lora"), "not modelled"),
+        (whole("m=meta-llama/Llama-3.1-8B&gc=on&gpu=h100-sxm-80gb"), "memory-efficient kernel alone"),
+    ] {
+        refuses(&link, message);
+    }
+}

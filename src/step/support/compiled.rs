@@ -20,6 +20,9 @@ const CUDNN: std::ops::RangeInclusive<u32> = 90..=109;
 /// Numbers of a row from which on rows are padded (torch/_inductor/config.py `padding_stride_threshold`).
 const PADDED_FROM: u64 = 1024;
 
+/// The work of scheduling a graph grows with the square of its layers; the deepest llama, that of 405B, has 126.
+const MOST_LAYERS: u64 = 256;
+
 /// Elements that each row of a matrix is a multiple of, so that inductor pads none of them (torch/_inductor/config.py
 /// `padding_alignment_bytes`, of 16-bit elements) and needs no padding before a product (fx_passes/pad_mm.py).
 const ROW: u64 = 64;
@@ -289,6 +292,9 @@ fn not_whole(
     }
     if architecture.depth() < 2 {
         return Some("one layer alone was not compared");
+    }
+    if architecture.depth() > MOST_LAYERS {
+        return Some("of more than 256 layers no graph is scheduled");
     }
     if member.checkpointing != Checkpointing::Off {
         if cudnn {
