@@ -29,8 +29,8 @@ impl fmt::Display for Finding {
             ),
             Finding::Pieces { unallocated, joining } => write!(
                 f,
-                "In pieces lay {unallocated} that PyTorch had reserved and not allocated, little beside the card or beside what was asked for: \
-                 what makes the run smaller comes first{}.",
+                "{unallocated} that PyTorch had reserved lay unallocated, in pieces. In one piece, with what was free, they would have been \
+                 enough, but a card this full runs out at the next tensor: what makes the run smaller comes first{}.",
                 match joining {
                     Joining::Off =>
                         "; beside it PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets the allocator join such pieces",

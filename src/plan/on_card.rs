@@ -31,8 +31,8 @@ pub struct OnCard {
     /// Whether it gets through.
     pub outcome: Outcome,
     /// Whether it would end otherwise if as much more were needed, or as much less, as the estimate may be off by, or if the
-    /// CUDA context, and NCCL beside other GPUs, took all that they may. What runs with another allocator only hangs on more
-    /// than that, and is not close.
+    /// CUDA context, and NCCL beside other GPUs, took all that they may. Of what runs with [`Allocator::Expandable`] only, whether
+    /// it might fail with that too.
     pub close: bool,
     /// Peak of `memory_reserved()` under the card's capacity; up to the failure where it fails.
     pub reserved: Bytes,
@@ -59,11 +59,14 @@ impl OnCard {
         let Shown { outcome, settings, reserved, replay } = run.shown(replays, room(gpu, gpu.context, 0.0));
         let close = match outcome {
             // what was never asked for cannot be missed: more room than that changes nothing
-            Outcome::Runs => {
+            Outcome::Runs | Outcome::RunsExpandable => {
                 let least = room(gpu, gpu.context_most, doubt.more);
-                (replay.allocation.retries > 0 || reserved > least) && !run.holds(least)
+                let chosen = match outcome {
+                    Outcome::RunsExpandable => Run { allocator: Allocator::Expandable, ..run },
+                    Outcome::Runs | Outcome::Fails(_) => run,
+                };
+                (replay.allocation.retries > 0 || reserved > least) && !chosen.holds(least)
             }
-            Outcome::RunsExpandable => false,
             Outcome::Fails(_) => run.holds(room(gpu, gpu.context, -doubt.less)),
         };
         (OnCard { outcome, close, reserved, shown: reserved + gpu.context, settings }, replay)

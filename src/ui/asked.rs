@@ -141,6 +141,14 @@ impl Asked {
         self.memory.set(Some((scenario.gpu.clone(), memory)));
     }
 
+    /// Has a question answered, by its heading, or not.
+    pub fn turn(self, question: &'static str, open: bool) {
+        self.turned.update(|turned| {
+            turned.retain(|(id, _)| *id != question);
+            turned.push((question, open));
+        });
+    }
+
     /// The training library.
     pub fn library(self, scenario: &Scenario) -> Stack {
         self.library.get().unwrap_or(scenario.stack)

@@ -45,16 +45,17 @@ pub enum History {
     Push,
 }
 
-/// Writes the scenarios into the address, behind `#`. Browsers limit how often: a refusal is no harm, the next change
-/// writes again.
-pub fn write_link(link: &str, history: History) {
+/// Writes the scenarios into the address, behind `#`, and tells whether that was done: browsers limit how often (Safari 100 times in 30
+/// seconds), and throw an exception where it is too often, which ends here.
+pub fn write_link(link: &str, history: History) -> bool {
     let target = format!("{}#{link}", path());
-    let Ok(entries) = window().history() else { return };
+    // where there is no history there is nothing to be tried again
+    let Ok(entries) = window().history() else { return true };
     let written = match history {
         History::Replace => entries.replace_state_with_url(&JsValue::NULL, "", Some(&target)),
         History::Push => entries.push_state_with_url(&JsValue::NULL, "", Some(&target)),
     };
-    drop(written);
+    written.is_ok()
 }
 
 fn path() -> String {
@@ -233,6 +234,24 @@ pub fn focus(id: &str) {
     }
 }
 
+/// Gives the focus to another of the buttons within an element: to the one of the number that `to` makes of that of the last one up to
+/// where the focus is, and of how many there are.
+pub fn focus_within(id: &str, to: fn(usize, usize) -> usize) {
+    let Ok(found) = document().query_selector_all(&format!("#{id} button")) else { return };
+    let buttons: Vec<web_sys::HtmlElement> =
+        (0..found.length()).filter_map(|index| found.get(index)?.dyn_into().ok()).collect();
+    let Some(at) = document().active_element().filter(|_| !buttons.is_empty()) else { return };
+    let is_passed = |button: &&web_sys::HtmlElement| {
+        let place = at.compare_document_position(button);
+        place == 0 || place & web_sys::Node::DOCUMENT_POSITION_PRECEDING != 0
+    };
+    let passed = buttons.iter().filter(is_passed).count();
+    let now = passed.checked_sub(1).unwrap_or(buttons.len() - 1);
+    if let Some(button) = buttons.get(to(now, buttons.len())) {
+        drop(button.focus());
+    }
+}
+
 /// Whether an element has the focus.
 pub fn is_focused(id: &str) -> bool {
     document().active_element().is_some_and(|element| element.id() == id)
@@ -264,6 +283,14 @@ pub fn show_at(id: &str, event: &web_sys::Event) {
     if let Some(popover) = popover(id) {
         // it is shown already where this fails
         drop(popover.show_popover_with_options(&beside));
+    }
+}
+
+/// Shows what the browser opens over the page.
+pub fn show(id: &str) {
+    if let Some(popover) = popover(id) {
+        // it is shown already where this fails
+        drop(popover.show_popover());
     }
 }
 

@@ -40,6 +40,11 @@ impl Unit {
         }
     }
 
+    /// The amount as a number of the large unit, for a spreadsheet whose heading says that: `12.345`.
+    pub fn plain(self, bytes: Bytes) -> String {
+        format!("{:.3}", self.count(bytes))
+    }
+
     /// The amount as number and unit, for a headline.
     pub fn split(self, bytes: Bytes) -> (String, String) {
         let text = self.amount(bytes);

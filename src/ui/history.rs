@@ -34,12 +34,35 @@ impl History {
         self.push(before);
     }
 
-    /// Keeps what was there before a change of a control, unless it goes on with the last one.
-    pub fn change(&mut self, now: f64, before: impl FnOnce() -> Snapshot) {
+    /// Keeps what was there before a change of a control, unless it goes on with the last one; whether it does not.
+    pub fn change(&mut self, now: f64, before: impl FnOnce() -> Snapshot) -> bool {
         let goes_on = self.changed.is_some_and(|last| now - last < PAUSE);
         self.changed = Some(now);
         if !goes_on {
             self.push(before());
+        }
+        !goes_on
+    }
+
+    /// Where the visitor travelled to with the browser's Back and Forward. Each step has an entry there, so that Back is a way of undoing:
+    /// to travel to what was there before, or was undone, is to go back or forth here as well, and no step of its own; what was there is
+    /// kept on the other side. Anywhere else, as an address that was edited, is something new, which can be undone.
+    pub fn travel(&mut self, now: Snapshot, to: &Snapshot) {
+        let is_there = |step: &Snapshot| step.scenarios == to.scenarios;
+        self.changed = None;
+        if is_there(&now) {
+            return;
+        }
+        if let Some(at) = self.past.iter().rposition(is_there) {
+            let between = self.past.split_off(at);
+            self.future.push(now);
+            self.future.extend(between.into_iter().skip(1).rev());
+        } else if let Some(at) = self.future.iter().rposition(is_there) {
+            let between = self.future.split_off(at);
+            self.past.push(now);
+            self.past.extend(between.into_iter().skip(1).rev());
+        } else {
+            self.push(now);
         }
     }
 
@@ -139,6 +162,31 @@ mod tests {
         assert_eq!(history.undo(with(4)), Some(with(2)));
         assert_eq!(history.undo(with(2)), Some(with(1)));
         assert_eq!(history.ways(), (false, true));
+    }
+
+    #[test]
+    fn back_and_forward_bury_no_step() {
+        let mut history = History::default();
+        // 1, 2, 3, now 4
+        (1..4).for_each(|batch| history.act(with(batch)));
+        // back, forward, and back again by two
+        history.travel(with(4), &with(3));
+        history.travel(with(3), &with(4));
+        history.travel(with(4), &with(2));
+        assert_eq!(history.ways(), (true, true));
+        assert_eq!(history.redo(with(2)), Some(with(3)));
+        assert_eq!(history.undo(with(3)), Some(with(2)));
+        assert_eq!(history.undo(with(2)), Some(with(1)));
+        assert_eq!(history.undo(with(1)), None);
+        // forward by three
+        history.travel(with(1), &with(4));
+        assert_eq!((history.ways(), &history.past[..]), ((true, false), &[with(1), with(2), with(3)][..]));
+        // another view of the same is no step
+        history.travel(with(4), &with(4));
+        assert_eq!(history.past.len(), 3);
+        // an address that was edited is one
+        history.travel(with(4), &with(9));
+        assert_eq!(history.undo(with(9)), Some(with(4)));
     }
 
     #[test]

@@ -19,6 +19,8 @@ const USUAL_BILLIONS: f64 = 7.;
 const USUAL_GIB: f64 = 24.;
 /// No card has more: a larger number without a unit is the name of one, such as 4090.
 const MOST_GIB: f64 = 300.;
+/// Nor with a unit: a PiB.
+const UNHEARD_GIB: f64 = 1_048_576.;
 /// Between the number of cards and the key of one of them.
 const TIMES: char = '*';
 /// The key of the item that is the model itself, as its teacher.
@@ -35,7 +37,7 @@ pub fn find_models(words: &str) -> Found {
         detail: parameters(found.entry.parameters),
     };
     // no model's name has these: what holds them is markup or a file, of which some letters would match
-    let is_a_name = !words.contains(['<', '>', '{', '}', '"']);
+    let is_a_name = !words.contains(['<', '>', '{', '}', '"']) && !means_nothing(words);
     let found: Vec<Item> = match is_a_name {
         true => catalogue::search(id.as_deref().unwrap_or(words)).into_iter().map(item).collect(),
         false => Vec::new(),
@@ -110,15 +112,17 @@ fn find_cards(words: &str) -> Found {
         label: gpu.name.to_string(),
         detail: gpu.marketed_gb.map(|gb| format!("{gb} GB")).unwrap_or_default(),
     };
-    // less than a MiB is no card
-    let is_size =
-        |(gib, unit): &(f64, bool)| Bytes::gib(*gib) >= Bytes(BYTES_PER_MIB) && (*unit || *gib <= MOST_GIB);
+    // less than a MiB is no card, nor is more than any could have
+    let is_size = |(gib, unit): &(f64, bool)| {
+        Bytes::gib(*gib) >= Bytes(BYTES_PER_MIB) && *gib <= if *unit { UNHEARD_GIB } else { MOST_GIB }
+    };
     let size = amount(words).filter(is_size);
     let of_size = gpus().filter(|gpu| {
         size.is_some_and(|(gb, _)| gpu.marketed_gb.is_some_and(|marketed| f64::from(marketed) == gb))
     });
     let mut found: Vec<_> = of_size.map(item).collect();
-    for named in search(words).into_iter().map(item) {
+    let named = if means_nothing(words) { Vec::new() } else { search(words) };
+    for named in named.into_iter().map(item) {
         if found.iter().all(|other| other.key != named.key) {
             found.push(named);
         }
@@ -156,6 +160,22 @@ fn amount(words: &str) -> Option<(f64, bool)> {
     let known = ["", "b", "billion", "g", "gb", "gib"].contains(&unit);
     let value: f64 = ungrouped(digits.trim())?.parse().ok()?;
     (known && value > 0. && value.is_finite()).then_some((value, !unit.is_empty()))
+}
+
+/// Whether something was written that no name has a part of: no letter and no digit, or an amount that is none, as `0 GB` and `-12 GB`,
+/// whose digits would be found in names.
+fn means_nothing(words: &str) -> bool {
+    let words = words.trim();
+    let (is_negative, size) = match words.strip_prefix(['-', '−']) {
+        Some(size) => (true, size),
+        None => (false, words),
+    };
+    let is_zero = || {
+        let digits = size.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim();
+        !digits.is_empty() && digits.chars().all(|c| matches!(c, '0' | '.' | ','))
+    };
+    let is_amount = || amount(size).is_some();
+    !words.is_empty() && (!words.contains(char::is_alphanumeric) || is_zero() || (is_negative && is_amount()))
 }
 
 /// The id that an item is yet to be fetched by.
@@ -248,6 +268,28 @@ mod tests {
             let found = find_models(words);
             assert!(found.items.is_empty() && found.note.contains("No model matches"), "{words}");
         }
+    }
+
+    #[test]
+    fn what_is_no_amount_and_no_name_finds_nothing() {
+        for words in ["-12 GB", "−12 GB", "-24", "0 GB", "0", "0.0gb", "🙂", " ? ", "8x -12 GB", "8x 0 GB"]
+        {
+            let found = find_gpus(words);
+            assert!(
+                found.items.is_empty() && found.note.starts_with("No card matches “"),
+                "{words}: {found:?}"
+            );
+        }
+        for words in ["-7b", "0b", "🙂", "--"] {
+            let found = find_models(words);
+            assert!(
+                found.items.is_empty() && found.note.starts_with("No model matches “"),
+                "{words}: {found:?}"
+            );
+        }
+        assert!(!find_gpus("0.5 GB").items.is_empty() && !find_gpus("-a100").items.is_empty());
+        // more than any card could have is none either
+        assert!(find_gpus("1e99 GB").items.is_empty(), "{:?}", find_gpus("1e99 GB"));
     }
 
     #[test]

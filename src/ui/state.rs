@@ -120,6 +120,8 @@ pub struct State {
     pub troubled: RwSignal<bool>,
     /// Rises by one at each change that deserves its own place in the history.
     pub visits: RwSignal<usize>,
+    /// Rises by one at each change that begins a step of Undo, and where one is taken back: what it comes to has a place in the history.
+    pub steps: RwSignal<usize>,
     /// What tells the scenarios apart, in order.
     pub names: Memo<Vec<String>>,
     /// What stands under the answer.
@@ -212,6 +214,7 @@ impl State {
             again: RwSignal::new(0),
             troubled: RwSignal::new(false),
             visits: RwSignal::new(0),
+            steps: RwSignal::new(0),
             view: RwSignal::new(View::default()),
             embedded: RwSignal::new(false),
             asked: Asked::new(),
@@ -295,7 +298,8 @@ impl State {
 
     /// Changes a choice of the active scenario; what was at its default stays at its default, and is told where that is another.
     pub fn change(self, change: impl FnOnce(&mut Scenario)) {
-        self.history.update_value(|history| history.change(browser::now(), || self.snapshot()));
+        let mut begins = false;
+        self.history.update_value(|history| begins = history.change(browser::now(), || self.snapshot()));
         // what is told has been overtaken: its undo would take back this change
         if self.undoable.get_untracked() {
             self.undoable.set(false);
@@ -308,6 +312,9 @@ impl State {
         let mut is_step = true;
         self.history.update_value(|history| is_step = history.settle(&now));
         self.note_ways();
+        if begins && is_step {
+            self.steps.update(|count| *count += 1);
+        }
         if let Some(told) = scenario.with_untracked(|after| summary::came_along(&before, after, &followed)) {
             self.say(&told, is_step);
         }
@@ -369,6 +376,7 @@ impl State {
             Some(snapshot) => {
                 self.hush();
                 self.show(snapshot);
+                self.steps.update(|count| *count += 1);
             }
             None => self.tell(nothing),
         }
@@ -377,9 +385,11 @@ impl State {
     /// Shows what a link says, as when the visitor goes back.
     pub fn arrive(self, scenarios: Vec<Scenario>, notices: Vec<Issue>) {
         let active = self.active.get_untracked();
-        self.remember();
+        let (now, to) = (self.snapshot(), Snapshot { scenarios, active });
+        self.history.update_value(|history| history.travel(now, &to));
+        self.note_ways();
         self.hush();
-        self.show(Snapshot { scenarios, active });
+        self.show(to);
         self.notices.set(notices);
     }
 

@@ -23,14 +23,46 @@ const UNIT: &str = "headroom.unit";
 /// Browsers refuse more than about three writes a second.
 const PAUSE: u32 = 250;
 
+/// A browser that refused a write is asked again so many milliseconds later.
+const LATER: u32 = 1_000;
+
+/// What has a place of its own in the browser's history: how many visits and steps there were, and the view.
+type Place = (usize, usize, View);
+
 /// What the address says and should say.
 #[derive(Default)]
 struct Link {
     /// What is to be written, once there is time for that: the scenarios, and what is shown of them.
     wanted: Option<(Vec<Scenario>, String)>,
+    /// Whether that is to have an entry of its own.
+    is_step: bool,
     written: String,
-    visit: usize,
-    view: View,
+    place: Place,
+}
+
+impl Link {
+    /// What is to be written now, and how; nothing where the address says it already.
+    fn due(&mut self) -> Option<(String, History)> {
+        let (scenarios, shown) = self.wanted.as_ref()?;
+        let said = share::encode(scenarios) + shown;
+        if said == self.written {
+            // a step that led back to where it began
+            self.is_step = false;
+            return None;
+        }
+        Some((said, if self.is_step { History::Push } else { History::Replace }))
+    }
+
+    /// It was written.
+    fn done(&mut self, said: String) {
+        (self.written, self.is_step) = (said, false);
+    }
+
+    /// Follows what is shown.
+    fn follow(&mut self, wanted: (Vec<Scenario>, String), place: Place) {
+        self.is_step |= self.place != place;
+        (self.wanted, self.place) = (Some(wanted), place);
+    }
 }
 
 /// The address of the page.
@@ -44,39 +76,39 @@ impl Address {
     /// Writes what is wanted now.
     pub fn flush(&self) {
         self.later.cancel();
-        self.write(History::Replace);
+        self.write();
     }
 
-    fn write(&self, history: History) {
-        let mut link = self.link.borrow_mut();
-        let Some((scenarios, shown)) = &link.wanted else { return };
-        let said = share::encode(scenarios) + shown;
-        if said != link.written {
-            browser::write_link(&said, history);
-            link.written = said;
+    fn write(&self) {
+        let Some((said, history)) = self.link.borrow_mut().due() else { return };
+        if browser::write_link(&said, history) {
+            self.link.borrow_mut().done(said);
+        } else {
+            self.write_after(LATER);
         }
     }
 
-    /// Follows a change: a new visit or another view gets a place of its own in the history, anything else is written a little later.
-    fn want(&self, scenarios: Vec<Scenario>, shown: String, (visit, view): (usize, View)) {
-        let is_new = {
-            let link = self.link.borrow();
-            (link.visit, link.view) != (visit, view)
-        };
-        if is_new {
-            // What was seen before the act must be in the entry that back leads to.
+    fn write_after(&self, milliseconds: u32) {
+        let address = self.clone();
+        self.later.run(milliseconds, move || address.write());
+    }
+
+    /// Follows a change: a new visit, a step of Undo or another view gets an entry of its own in the history, so that Back undoes what
+    /// was changed last; what else is shown, and what a change that goes on comes to, is written over the entry a little later. Steps
+    /// wait as well: many that are undone in a row are one entry, and what was typed and is refused is none.
+    fn want(&self, scenarios: Vec<Scenario>, shown: String, place: Place) {
+        let was = self.link.borrow().place;
+        let is_act = (was.0, was.2) != (place.0, place.2);
+        let is_later_step = self.link.borrow().is_step;
+        if is_act || (was != place && !is_later_step) {
+            // What was seen before must be in the entry that back leads to.
             self.flush();
         }
-        {
-            let mut link = self.link.borrow_mut();
-            (link.visit, link.view) = (visit, view);
-            link.wanted = Some((scenarios, shown));
-        }
-        if is_new {
-            self.write(History::Push);
+        self.link.borrow_mut().follow((scenarios, shown), place);
+        if is_act {
+            self.flush();
         } else {
-            let address = self.clone();
-            self.later.run(PAUSE, move || address.write(History::Replace));
+            self.write_after(PAUSE);
         }
     }
 
@@ -84,8 +116,8 @@ impl Address {
     fn arrive(&self, said: &str) {
         self.later.cancel();
         let mut link = self.link.borrow_mut();
-        link.wanted = None;
-        link.view = View::of(said);
+        (link.wanted, link.is_step) = (None, false);
+        link.place.2 = View::of(said);
         said.clone_into(&mut link.written);
     }
 }
@@ -115,7 +147,11 @@ pub fn follow_address(state: State, opened: &str) -> Address {
     });
     let written = address.clone();
     Effect::new(move || {
-        written.want(state.scenarios(), shown(state), (state.visits.get(), state.view.get()))
+        written.want(
+            state.scenarios(),
+            shown(state),
+            (state.visits.get(), state.steps.get(), state.view.get()),
+        )
     });
     let later = Later::default();
     Effect::new(move || {
@@ -218,6 +254,30 @@ pub fn remember_unit(state: State) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_has_an_entry_of_its_own_and_what_goes_on_is_written_over_it() {
+        let mut link = Link { written: "v=1".to_owned(), ..Link::default() };
+        let of = |batch| vec![Scenario { batch, ..Scenario::default() }];
+        let mut follow = |batch, steps, write| {
+            link.follow((of(batch), String::new()), (0, steps, View::default()));
+            let due = link.due();
+            if let Some((said, _)) = due.clone().filter(|_| write) {
+                link.done(said);
+            }
+            due.map(|(said, history)| (said, history == History::Push))
+        };
+        assert_eq!(follow(1, 0, true), None);
+        // a browser that refused the entry is asked for it again, with what it is by then
+        assert_eq!(follow(2, 1, false), Some(("v=1&b=2".to_owned(), true)));
+        assert_eq!(follow(3, 1, true), Some(("v=1&b=3".to_owned(), true)));
+        // the slider goes on
+        assert_eq!(follow(4, 1, true), Some(("v=1&b=4".to_owned(), false)));
+        // the next step; one that led nowhere is none
+        assert_eq!(follow(5, 2, true), Some(("v=1&b=5".to_owned(), true)));
+        assert_eq!(follow(5, 3, true), None);
+        assert_eq!(follow(6, 3, true), Some(("v=1&b=6".to_owned(), false)));
+    }
 
     #[test]
     fn the_scenario_that_is_selected_is_one_of_those_there_are() {

@@ -123,7 +123,7 @@ pub fn remark(
             Ok(on_card) if verdict == Verdict::Close && on_card.outcome == Outcome::Runs => {
                 Some(("holes", what_may_be_more(scenario, unit)?))
             }
-            Ok(on_card) => of_run(on_card, unit).or_else(|| {
+            Ok(on_card) => of_run(scenario, on_card, unit).or_else(|| {
                 scenario.emulates_bfloat16().then(|| ("holes", format!("{EMULATED}: choose fp16")))
             }),
             Err(issue) => Some(("holes", super::markup::capitalised(&issue.to_string()))),
@@ -141,24 +141,32 @@ fn what_is_its_own(scenario: &Scenario) -> &'static str {
 
 /// What would end a run that gets through: a little more asked for, and the driver's part at its largest.
 fn what_may_be_more(scenario: &Scenario, unit: Unit) -> Option<String> {
+    Some(format!("It runs by the estimate, and may not: {}", more_that_may_be(scenario, unit)?))
+}
+
+fn more_that_may_be(scenario: &Scenario, unit: Unit) -> Option<String> {
     let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
     let percent = band(&architecture, scenario).more_percent;
     let more = unit.amount(gpu.context_most.saturating_sub(gpu.context));
     let who = if scenario.cluster.is_many() { "the driver and NCCL" } else { "the driver" };
-    Some(format!(
-        "It runs by the estimate, and may not: PyTorch may reserve {percent:.1} % more, and {who} may take up to {more} more"
-    ))
+    Some(format!("PyTorch may reserve {percent:.1} % more, and {who} may take up to {more} more"))
 }
 
-fn of_run(on_card: &OnCard, unit: Unit) -> Option<(&'static str, String)> {
+fn of_run(scenario: &Scenario, on_card: &OnCard, unit: Unit) -> Option<(&'static str, String)> {
     match on_card.outcome {
         Outcome::Runs => None,
-        Outcome::RunsExpandable => Some((
-            "holes",
-            "Choose expandable segments as the allocator \
-             (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), and it runs"
-                .to_owned(),
-        )),
+        Outcome::RunsExpandable => {
+            // no more is promised than what is said of that run itself, once it is chosen
+            let then = match on_card.close.then(|| more_that_may_be(scenario, unit)).flatten() {
+                Some(more) => format!("it is close: it runs by the estimate, and may not, as {more}"),
+                None => "it runs".to_owned(),
+            };
+            let words = format!(
+                "Choose expandable segments as the allocator \
+                 (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), and {then}"
+            );
+            Some(("holes", words))
+        }
         Outcome::Fails(failure) => Some((
             "fails stops",
             format!(
@@ -304,6 +312,23 @@ mod tests {
         let (verdict, told, remark) = of(&tight.expect("there is one between what runs and what fails"));
         assert!(verdict == Verdict::Tight && !told.contains("to spare"), "{told}");
         assert!(remark.contains("expandable_segments:True"), "{remark}");
+    }
+
+    /// What is close once another allocator is chosen is called so before.
+    #[test]
+    fn another_allocator_promises_no_more_than_it_holds() {
+        let link = "m=Qwen/Qwen3-8B&method=full&gpu=rtx-3090&shard=fsdp2&p=amp-bf16&gpus=8";
+        let told = |link: &str| of(&crate::share::decode(link).scenarios[0]);
+        let (verdict, _, remark) = told(link);
+        assert_eq!(verdict, Verdict::Tight);
+        assert!(remark.contains(", and it is close: it runs by the estimate, and may not, as "), "{remark}");
+        let (verdict, _, chosen) = told(&format!("{link}&alloc=expandable"));
+        assert_eq!(verdict, Verdict::Close);
+        // the same is said of why
+        assert_eq!(
+            remark.split_once("may not, as ").map(|(_, why)| why),
+            chosen.split_once("may not: ").map(|(_, why)| why)
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ fn a_message_is_read_from_standard_input_or_a_log() {
     for line in [
         "PyTorch asked for 2.32 GiB, and the card had no room for it.",
         "  log_softmax: 4,096 tokens × 151,936 × 4 bytes (float32)",
-        "- In pieces lay 658 MiB that PyTorch had reserved and not allocated",
+        "- 658 MiB that PyTorch had reserved lay unallocated, in pieces. In one piece, with what was free, they would have been enough",
         "- The message's card has 10.0 GiB, the scenario's 23.5 GiB",
         "Loss kernel: Default → Liger fused",
     ] {

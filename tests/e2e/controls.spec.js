@@ -305,6 +305,35 @@ test("what matches nothing says so, with what to do, and is not dropped without 
   await expect(box).toHaveValue(/4090/);
 });
 
+test("what is no amount and no name leaves what was chosen, and says so", async ({ headroom, page }) => {
+  await headroom.open();
+  for (const [name, kept] of [
+    ["GPU", /4090/],
+    ["Model", /Llama-3\.1-8B/],
+  ]) {
+    const box = headroom.choice(name);
+    for (const words of ["-12 GB", "0 GB", "🙂"]) {
+      await box.click();
+      await box.fill(words);
+      await box.press("Enter");
+      await box.blur();
+      await expect(page.getByText(`Nothing is called “${words}”`)).toBeVisible();
+      await expect(box).toHaveValue(kept);
+    }
+    for (const leave of [() => box.press("Enter"), () => box.blur()]) {
+      await box.click();
+      await box.fill("");
+      await leave();
+      await expect(page.getByText("Nothing was written")).toBeVisible();
+      await expect(box).toHaveValue(kept);
+      // what is picked after all takes the complaint away
+      await box.click();
+      await expect(page.getByText("Nothing was written")).toBeHidden();
+      await box.press("Escape");
+    }
+  }
+});
+
 test("several GPUs are taken where the card is", async ({ headroom, page }) => {
   await headroom.open();
   const box = headroom.choice("GPU");

@@ -123,3 +123,20 @@ test("the step for PyTorch's memory_viz", async ({ headroom }) => {
   expect(bytes.at(-1)).toBe(".".charCodeAt(0));
   for (const key of ["device_traces", "segments", "free_completed", "active_allocated"]) expect(bytes.includes(key)).toBe(true);
 });
+
+test("the files that run are one press from the answer, and the menu is gone through by arrows", async ({ headroom, page }) => {
+  await headroom.open();
+  await headroom.button("Get a file that runs").click();
+  await expect(page.locator("#take-files")).toBeFocused();
+  await page.keyboard.press("ArrowDown");
+  await expect(page.locator("#take-files + li button")).toBeFocused();
+  await page.keyboard.press("Home");
+  await expect(page.locator("#take").getByRole("button", { name: "Copy link" })).toBeFocused();
+  await page.keyboard.press("ArrowUp");
+  await expect(page.locator("#take button").last()).toBeFocused();
+  await page.keyboard.press("Escape");
+  await expect(page.locator("#take")).toBeHidden();
+  await headroom.button("Export").focus();
+  await page.keyboard.press("ArrowDown");
+  await expect(page.locator("#take").getByRole("button", { name: "Copy link" })).toBeFocused();
+});

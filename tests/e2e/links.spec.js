@@ -25,12 +25,71 @@ test("defaults are left out of the link", async ({ headroom }) => {
   expect([...headroom.link().keys()].sort()).toEqual(["b", "v"]);
 });
 
-test("moving a slider does not fill the history", async ({ headroom }) => {
+test("the way of a slider is one entry of the history", async ({ headroom, page }) => {
   await headroom.open();
-  const before = await headroom.page.evaluate(() => history.length);
-  for (let step = 0; step < 5; step += 1) await headroom.slider("Sequence length").press("ArrowRight");
+  const before = await page.evaluate(() => history.length);
+  // at once, as a hand does: on a busy machine the presses of a test are far apart
+  await headroom.slider("Sequence length").evaluate((slider) => {
+    for (let step = 0; step < 5; step += 1) {
+      slider.value = String(Number(slider.value) + 1);
+      slider.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+  });
   await expect.poll(() => headroom.link().has("s")).toBe(true);
-  expect(await headroom.page.evaluate(() => history.length)).toBe(before);
+  expect(await page.evaluate(() => history.length)).toBe(before + 1);
+  await page.goBack();
+  await expect(headroom.box("Sequence length")).toHaveValue("2048");
+  await expect.poll(() => headroom.link().has("s")).toBe(false);
+});
+
+test("back undoes what was changed last, and buries no step of Undo", async ({ headroom, page }) => {
+  await headroom.open("#v=1&b=2");
+  const [batch, method] = [headroom.box("Micro-batch size"), headroom.choice("Method")];
+  await batch.fill("4");
+  await headroom.expectLink("b", "4");
+  // changes that follow each other at once are one step
+  await page.waitForTimeout(900);
+  await method.selectOption("lora");
+  await headroom.expectLink("method", "lora");
+  await page.goBack();
+  await expect(method).toHaveValue("qlora");
+  await expect(batch).toHaveValue("4");
+  await page.goBack();
+  await expect(batch).toHaveValue("2");
+  await headroom.expectLink("b", "2");
+  await expect(headroom.button("Undo the last change")).toBeDisabled();
+  await page.goForward();
+  await expect(batch).toHaveValue("4");
+  await page.goForward();
+  await expect(method).toHaveValue("lora");
+  // two steps were made, whatever way was gone
+  await headroom.button("Undo the last change").click();
+  await expect(method).toHaveValue("qlora");
+  await expect.poll(() => headroom.link().has("method")).toBe(false);
+  await headroom.button("Undo the last change").click();
+  await expect(batch).toHaveValue("2");
+  await expect(headroom.button("Undo the last change")).toBeDisabled();
+  await headroom.expectLink("b", "2");
+  // to undo is a change as well, which Back takes back
+  await page.goBack();
+  await expect(batch).toHaveValue("4");
+  await page.goBack();
+  await expect(method).toHaveValue("lora");
+});
+
+test("a browser that refuses to write the address is asked again", async ({ headroom, page }) => {
+  await page.addInitScript(() => {
+    const push = History.prototype.pushState;
+    let refused = 0;
+    History.prototype.pushState = function (...entry) {
+      refused += 1;
+      if (refused < 3) throw new DOMException("Attempt to use history.pushState() more than 100 times per 30 seconds", "SecurityError");
+      return push.apply(this, entry);
+    };
+  });
+  await headroom.open("#v=1&b=2");
+  await headroom.box("Micro-batch size").fill("4");
+  await headroom.expectLink("b", "4");
 });
 
 test("a damaged link opens with defaults for what it does not say, and says so", async ({ headroom }) => {

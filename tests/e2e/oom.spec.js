@@ -12,7 +12,7 @@ test("a pasted error names its tensor and what removes it", async ({ headroom })
   await panel.getByRole("heading").click();
   await panel.getByRole("textbox").fill(MESSAGE);
   await expect(panel).toContainText("4,096 tokens × 151,936 × 4 bytes (float32)");
-  await expect(panel).toContainText("In pieces lay 658 MiB");
+  await expect(panel).toContainText("658 MiB that PyTorch had reserved lay unallocated, in pieces");
   await expect(panel.getByRole("table")).toContainText("7.10 GiB");
 
   // what was pasted stays while one looks elsewhere

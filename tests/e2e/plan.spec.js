@@ -45,6 +45,23 @@ test("what is being worked out is stopped, and gone on with", async ({ headroom,
   await expect(page.getByText(/more to work out/)).toBeVisible();
 });
 
+test("what was stopped is no file, and a table without a row says so", async ({ headroom, page }) => {
+  await headroom.open("#v=1&m=meta-llama/Llama-3.3-70B-Instruct&view=plan");
+  await headroom.ask("Cards");
+  await headroom.button("Stop").click();
+  const cards = page.getByRole("table", { name: "Cards by method" });
+  await expect(page.getByText("Stopped: the tables have what was found so far.")).toBeVisible();
+  await expect(page.getByRole("button", { name: "Download CSV, once all of it is known of Cards by method" })).toBeDisabled();
+  if ((await cards.locator("tbody th").count()) === 0) await expect(cards).toContainText("Nothing found yet");
+});
+
+test("generation on several GPUs leads to what vLLM keeps", async ({ headroom, page }) => {
+  await page.goto("#v=1&task=generate&m=meta-llama/Llama-3.3-70B-Instruct&method=full&p=bf16&gpu=rtx-3090&gpus=2");
+  await headroom.button("vLLM over all of them: which formats fit, and how many tokens").click();
+  await expect(page.locator("h2:focus")).toHaveText("In which format?");
+  await expect(page.getByRole("table", { name: "Weights by format" })).toContainText("AWQ");
+});
+
 test("a run costs what an hour of a GPU costs its owner", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=plan&gpu=rtx-4090&data=50000000");
   const price = headroom.box("US dollars per GPU-hour");

@@ -175,3 +175,13 @@ test("the table of machines is no wider than its room", async ({ headroom, page 
   await expect(page.getByRole("table", { name: "Cards by method" })).toHaveAttribute("aria-busy", "false", { timeout: 120_000 });
   expect(await table.evaluate((table) => table.offsetWidth - table.parentElement.clientWidth)).toBeLessThanOrEqual(0);
 });
+
+test("what scrolls sideways on the smallest phone shows that it does", async ({ headroom, page }) => {
+  await page.setViewportSize({ width: 320, height: 700 });
+  await headroom.open("#v=1&view=plan");
+  for (const row of [page.getByRole("tablist", { name: "Views" }), page.getByRole("navigation", { name: "Questions" })]) {
+    const [more, shade] = await row.evaluate((it) => [it.scrollWidth - it.clientWidth, getComputedStyle(it).backgroundImage]);
+    expect(more).toBeGreaterThan(0);
+    expect(shade).toContain("linear-gradient");
+  }
+});

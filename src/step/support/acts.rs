@@ -305,7 +305,8 @@ fn generates(member: &Member, cluster: Option<Cluster>) -> Result<(), Issue> {
         let fix = match (trains, cluster.is_many()) {
             (true, _) => "choose one GPU, or have vLLM generate the answers",
             (false, true) => {
-                "choose one GPU, or have vLLM divide the model among them: headroom serving and the table of formats say what is left"
+                "choose one GPU, or have vLLM divide the model among them: the table of formats, which is the page's Plan and the command \
+                 headroom serving, says what is left"
             }
             (false, false) => cluster.without_engine().1,
         };

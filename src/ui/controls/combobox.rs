@@ -42,8 +42,8 @@ struct List {
     open: RwSignal<bool>,
     typed: RwSignal<String>,
     active: RwSignal<usize>,
-    /// The words that were left without meaning anything, until others are typed.
-    missed: RwSignal<String>,
+    /// The words that were left without meaning anything, until others are typed; none where the box was left empty.
+    missed: RwSignal<Option<String>>,
     chosen: Signal<String>,
     find: fn(&str) -> Found,
     pick: Callback<String>,
@@ -88,7 +88,7 @@ impl List {
         if !self.open.get_untracked() {
             let now = self.chosen.get_untracked();
             self.typed.set(now.clone());
-            self.missed.set(String::new());
+            self.missed.set(None);
             self.open.set(true);
             self.reveal(untrack(|| self.items()).iter().position(|item| item.label == now).unwrap_or(NONE));
         }
@@ -102,31 +102,39 @@ impl List {
 
     /// The focus went; what was typed and means nothing is not dropped without a word.
     fn leave(self) {
-        if self.open.get_untracked() && !untrack(|| self.offers()) {
-            self.missed.set(self.typed.get_untracked());
+        if self.open.get_untracked() && (self.is_emptied() || !untrack(|| self.offers())) {
+            self.miss();
         }
         self.open.set(false);
     }
 
+    fn is_emptied(self) -> bool {
+        self.typed.with_untracked(|typed| typed.trim().is_empty())
+    }
+
+    fn miss(self) {
+        self.missed.set(Some(self.typed.get_untracked().trim().to_owned()));
+    }
+
     /// What is said of words that were left without meaning anything.
     fn complaint(self) -> Option<Issue> {
-        let missed = self.missed.get();
-        let message = format!("nothing is called “{missed}”");
-        let issue = || Issue::error(Field::Link, message).with_fix(format!("still {}", self.chosen.get()));
-        (!missed.is_empty()).then(issue)
+        let message = complaint(&self.missed.get()?);
+        Some(Issue::error(Field::Link, message).with_fix(format!("still {}", self.chosen.get())))
     }
 
     fn write(self, typed: String) {
         self.typed.set(typed);
-        self.missed.set(String::new());
+        self.missed.set(None);
         self.open.set(true);
         // a box that was emptied asks for nothing yet: Enter leaves what was chosen
-        let is_empty = self.typed.with_untracked(|typed| typed.trim().is_empty());
-        self.reveal(if is_empty { NONE } else { 0 });
+        self.reveal(if self.is_emptied() { NONE } else { 0 });
     }
 
     fn choose(self, index: usize) {
         let item = untrack(|| self.items()).into_iter().nth(index);
+        if item.is_none() && self.is_emptied() {
+            self.miss();
+        }
         if item.is_some() || index == NONE {
             self.close();
         }
@@ -170,6 +178,15 @@ impl List {
     }
 }
 
+/// What is said of words that mean nothing.
+fn complaint(missed: &str) -> String {
+    if missed.is_empty() {
+        "nothing was written".to_owned()
+    } else {
+        format!("nothing is called “{missed}”")
+    }
+}
+
 /// A labelled box with a searchable list.
 #[component]
 pub fn Combobox(
@@ -195,7 +212,7 @@ pub fn Combobox(
         open: RwSignal::new(false),
         typed: RwSignal::new(String::new()),
         active: RwSignal::new(0),
-        missed: RwSignal::new(String::new()),
+        missed: RwSignal::new(None),
         chosen,
         find,
         pick,

@@ -7,7 +7,8 @@ use super::order::{Listing, Order};
 use super::term::meaning;
 use crate::export::{comma_separated, no_formula};
 use crate::ui::browser;
-use crate::units::grouped;
+use crate::ui::format::Unit;
+use crate::units::{Bytes, grouped, ungrouped};
 
 /// What a cell says and does.
 #[derive(Clone, Default)]
@@ -30,6 +31,9 @@ pub struct Cell {
     pub act: Option<Callback<()>>,
     /// The address of its source.
     pub href: String,
+    /// What a spreadsheet is given of it, each in a column of its own: what follows the name of the cell's column in the heading, and
+    /// the value. Where nothing is said, what the cell says.
+    pub taken: Vec<(String, String)>,
 }
 
 impl Cell {
@@ -48,10 +52,53 @@ impl Cell {
         Cell { most_first: true, ..Cell::amount(text, amount) }
     }
 
-    /// What a spreadsheet is given of it.
-    fn in_csv(&self) -> String {
-        let small = if self.small.is_empty() { String::new() } else { format!(" ({})", self.small) };
-        no_formula(&format!("{}{small}", self.text))
+    /// A cell that says bytes, by which its column is sorted and which a spreadsheet is given as a number.
+    pub fn bytes(bytes: Bytes, unit: Unit) -> Cell {
+        Cell::amount(unit.amount(bytes), bytes.0 as f64).taken_bytes("", bytes, unit)
+    }
+
+    /// Gives a spreadsheet a value of it.
+    pub fn taken(mut self, ending: &str, value: impl ToString) -> Cell {
+        self.take(ending, value.to_string());
+        self
+    }
+
+    /// Many cells say it of many kinds of values: the page has the code once.
+    #[inline(never)]
+    fn take(&mut self, ending: &str, value: String) {
+        self.taken.push((ending.to_owned(), value));
+    }
+
+    /// Gives it an amount as a number, with its unit in the heading.
+    #[inline(never)]
+    pub fn taken_bytes(self, ending: &str, bytes: Bytes, unit: Unit) -> Cell {
+        self.taken(&format!("{ending} ({})", unit.label()), unit.plain(bytes))
+    }
+
+    /// Gives it a verdict.
+    pub fn judged(self, verdict: &str) -> Cell {
+        self.taken(": verdict", verdict)
+    }
+
+    /// What a spreadsheet is given of it, by what follows the name of its column.
+    fn in_csv(&self) -> Vec<(String, String)> {
+        if !self.taken.is_empty() {
+            return self.taken.clone();
+        }
+        // what is not there, or not yet, is left empty
+        let text = if matches!(&*self.text, "–" | "…") { "" } else { &self.text };
+        let said = [("", text), (": note", &*self.small)];
+        let said = said.into_iter().filter(|(_, value)| !value.is_empty());
+        said.map(|(ending, value)| (ending.to_owned(), value.to_owned())).collect()
+    }
+}
+
+/// A value as a spreadsheet reads it: numbers bare, with an ASCII minus, and words that it does not compute.
+fn plain(value: &str) -> String {
+    let value = value.replace('−', "-");
+    match ungrouped(&value).filter(|number| number.parse::<f64>().is_ok()) {
+        Some(number) => number,
+        None => no_formula(&value),
     }
 }
 
@@ -73,10 +120,31 @@ pub fn columns<const N: usize>(names: [&str; N]) -> Vec<String> {
     names.map(str::to_owned).into()
 }
 
-/// The table as comma-separated values, as it is shown.
+/// The table as comma-separated values, for a spreadsheet: amounts are numbers, with their units in the headings, and what a cell says
+/// beside its amount, as a verdict, has a column of its own.
 fn csv(columns: &[String], rows: &[Row]) -> String {
-    let line = |row: &Row| comma_separated(std::iter::once(&row.head).chain(&row.cells).map(Cell::in_csv));
-    let names = comma_separated(columns.iter().cloned());
+    let rows: Vec<Vec<_>> = rows
+        .iter()
+        .map(|row| std::iter::once(&row.head).chain(&row.cells).map(Cell::in_csv).collect())
+        .collect();
+    let parts: Vec<(usize, &str)> = (0..columns.len())
+        .flat_map(|column| {
+            let mut found: Vec<(usize, &str)> = Vec::new();
+            for (ending, _) in rows.iter().filter_map(|row| row.get(column)).flatten() {
+                if !found.contains(&(column, ending)) {
+                    found.push((column, ending));
+                }
+            }
+            if found.is_empty() { vec![(column, "")] } else { found }
+        })
+        .collect();
+    let line = |row: &Vec<Vec<(String, String)>>| {
+        comma_separated(parts.iter().map(|(column, ending)| {
+            let value = row.get(*column).and_then(|cell| cell.iter().find(|(own, _)| own == ending));
+            value.map(|(_, value)| plain(value)).unwrap_or_default()
+        }))
+    };
+    let names = comma_separated(parts.iter().map(|(column, ending)| format!("{}{ending}", columns[*column])));
     names + &rows.iter().map(line).collect::<String>()
 }
 
@@ -94,6 +162,9 @@ pub fn Table(
     /// Whether some are still to come.
     #[prop(optional, into)]
     busy: Signal<bool>,
+    /// Whether some will not come.
+    #[prop(optional, into)]
+    stopped: Signal<bool>,
     /// What it is called where it can be sorted and taken along.
     #[prop(optional)]
     listing: Option<Listing>,
@@ -147,12 +218,30 @@ pub fn Table(
             browser::save(&format!("headroom-{name}.csv"), "text/csv", &text);
         };
         view! {
-            <button type="button" class="explain" disabled=busy on:click=save>
-                "Download CSV"
+            <button
+                type="button"
+                class="explain"
+                disabled=Signal::derive(move || busy.get() || stopped.get())
+                on:click=save
+            >
+                {move || if stopped.get() { "Download CSV, once all of it is known" } else { "Download CSV" }}
                 <span class="unseen">{format!(" of {caption}")}</span>
             </button>
         }
     });
+    // a heading with nothing under it would look like an answer
+    let nothing_yet = move || {
+        ((busy.get() || stopped.get()) && rows.with(Vec::is_empty)).then(|| {
+            let width = columns.with(Vec::len).to_string();
+            view! {
+                <tr>
+                    <td class="words" colspan=width>
+                        "Nothing found yet"
+                    </td>
+                </tr>
+            }
+        })
+    };
     let more = first.map(|(most, what)| {
         let left = Memo::new(move |_| rows.with(Vec::len).saturating_sub(most));
         let words = move || match all.get() {
@@ -180,7 +269,9 @@ pub fn Table(
                 <thead>
                     <tr>{move || columns.get().into_iter().enumerate().map(column).collect::<Vec<_>>()}</tr>
                 </thead>
-                <tbody>{move || shown().into_iter().enumerate().map(row).collect::<Vec<_>>()}</tbody>
+                <tbody>
+                    {move || shown().into_iter().enumerate().map(row).collect::<Vec<_>>()} {nothing_yet}
+                </tbody>
             </table>
         </div>
         {more}
@@ -233,12 +324,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_a_file_of_what_it_shows() {
-        let needs = Cell { small: "close, \"no\"".to_owned(), ..Cell::of("23.4 GiB") };
-        let row = Row { head: Cell::of("=RTX 4090"), cells: vec![needs, Cell::of("–")], ..Row::default() };
+    fn a_table_is_a_file_that_a_spreadsheet_computes_with() {
+        let row = |card: &str, cells: Vec<Cell>| Row { head: Cell::of(card), cells, ..Row::default() };
+        let needs = |gib: f64, verdict: &str| {
+            let cell = Cell::bytes(Bytes::gib(gib), Unit::Binary).judged(verdict);
+            Cell { small: verdict.to_owned(), ..cell }
+        };
+        let saves = Cell::of("−5.24 GiB").taken(" (GiB)", "-5.240");
+        let noted = Cell { small: "close, \"no\"".to_owned(), ..Cell::of("−1,024") };
+        let rows = [
+            row("=RTX 4090", vec![needs(23.4, "fits"), saves, noted]),
+            row("L4", vec![Cell::of("–"), Cell::of("…"), Cell::of("-x")]),
+            row("T4", vec![needs(0.5, "tight")]),
+        ];
         assert_eq!(
-            csv(&columns(["Card", "LoRA", "QLoRA"]), &[row]),
-            "Card,LoRA,QLoRA\r\n'=RTX 4090,\"23.4 GiB (close, \"\"no\"\")\",–\r\n"
+            csv(&columns(["Card", "LoRA", "Saves", "Batch"]), &rows),
+            "Card,LoRA (GiB),LoRA: verdict,Saves (GiB),Batch,Batch: note\r\n\
+             '=RTX 4090,23.400,fits,-5.240,-1024,\"close, \"\"no\"\"\"\r\n\
+             L4,,,,'-x,\r\n\
+             T4,0.500,tight,,,\r\n"
         );
     }
 }

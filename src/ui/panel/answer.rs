@@ -9,9 +9,10 @@ use super::document::Grounds;
 use super::oom::OutOfMemory;
 use super::ranks::Ranks;
 use super::recorded::Recorded;
+use super::serving::lead_to_formats;
 use crate::explain::{Note, Switch};
 use crate::hardware::Gpu;
-use crate::memory::{Iteration, Memory};
+use crate::memory::{Iteration, Memory, Parts, Stage};
 use crate::scenario::Scenario;
 use crate::ui::behind::Behind;
 use crate::ui::browser;
@@ -22,7 +23,6 @@ use crate::ui::part::Part;
 use crate::ui::state::{Slot, State, letter};
 use crate::ui::summary;
 use crate::ui::verdict;
-use crate::ui::view::View;
 use crate::units::Bytes;
 
 /// Where the memory goes, at the peak and in every phase.
@@ -63,9 +63,7 @@ fn Elsewhere() -> impl IntoView {
                 "This is transformers’ generate. Weights in FP8, GPTQ, AWQ, GGUF and others, and how many tokens vLLM keeps beside them, are in the \
                  view Plan."
             </p>
-            <button type="button" class="explain" on:click=move |_| state.view.set(View::Plan)>
-                "Formats and vLLM"
-            </button>
+            {lead_to_formats(state, "Formats and vLLM")}
         </section>
     }
 }
@@ -229,18 +227,31 @@ pub fn card(state: State, width: u32) -> (String, (u32, u32)) {
 fn phases(state: State, width: u32) -> String {
     let unit = state.unit();
     let layout = Layout { width, bar: 16, gap: 10, names: 128, amounts: 76, labelled: false };
-    let drawn = state.current().answer(|_, memory, gpu| {
-        let highest = memory.steady.highest().0;
-        let bars = memory.steady.phases.iter().map(|(phase, peak)| Bar {
-            name: phase.stage.title().to_owned(),
-            segments: Bar::segments(&peak.parts, memory.context),
-            capacity: gpu.memory,
-            apart: None,
-            faded: *phase != highest,
-        });
-        draw(&bars.collect::<Vec<_>>(), unit, layout, "Bars of the memory at the peak of each phase")
+    let drawn = state.current().answer(|scenario, memory, gpu| {
+        let bars = bars_of_phases(scenario, memory, gpu);
+        draw(&bars, unit, layout, "Bars of the memory at the peak of each phase")
     });
     drawn.unwrap_or_default()
+}
+
+/// One bar for each phase. Where a vLLM on the same card, awake all the while, generates the answers, that is the first: what lies there
+/// between the steps, vLLM's share among it.
+fn bars_of_phases(scenario: &Scenario, memory: &Memory, gpu: &Gpu) -> Vec<Bar> {
+    let bar = |name: &str, parts: &Parts, faded: bool| Bar {
+        name: name.to_owned(),
+        segments: Bar::segments(parts, memory.context),
+        capacity: gpu.memory,
+        apart: None,
+        faded,
+    };
+    let highest = memory.steady.highest().0;
+    let generating = scenario.vllm_beside().map(|_| bar(Stage::Wake.title(), &memory.resting, true));
+    let phases = memory
+        .steady
+        .phases
+        .iter()
+        .map(|(phase, peak)| bar(phase.stage.title(), &peak.parts, *phase != highest));
+    generating.into_iter().chain(phases).collect()
 }
 
 /// What the first iteration does otherwise than those that are drawn.
@@ -276,5 +287,27 @@ mod tests {
         let told = with_repeats(detail.notes);
         let of = |words: &str| told.iter().find(|(note, _)| note.words.contains(words)).expect(words).1;
         assert!(!of("prepare_model_for_kbit_training") && of("A 16-bit copy of") && !of("a fused loss"));
+    }
+
+    /// When vLLM generates is a phase of its own, whether it sleeps in between or is there all the while.
+    #[test]
+    fn generating_beside_the_training_is_a_phase() {
+        let link =
+            "task=grpo&m=Qwen/Qwen2.5-0.5B&method=qlora&b=8&ref=none&mask=padded&st=trl&gpu=h100-sxm-80gb";
+        let of = |rest: &str| {
+            let scenario = crate::share::decode(&format!("{link}{rest}")).scenarios.remove(0);
+            let memory = crate::estimate(&scenario).memory.expect("an answer");
+            let bars = bars_of_phases(&scenario, &memory, &scenario.gpu().expect("a card"));
+            let total = |bar: &Bar| bar.segments.iter().fold(Bytes::ZERO, |sum, part| sum + part.bytes);
+            bars.iter().map(|bar| (bar.name.clone(), total(bar))).collect::<Vec<_>>()
+        };
+        let (awake, asleep, elsewhere) = (of("&vllm=30"), of("&vllm=30&vsleep=on"), of(""));
+        let generates = |(name, _): &&(String, Bytes)| name == "Answers by vLLM";
+        let [there, woken] = [&awake, &asleep].map(|bars| bars.iter().find(generates).expect("a bar").1);
+        // 30 % of a card of 80 GB and the model beside it, and no more than the training has beside vLLM
+        assert!(there > Bytes::gib(23.7) && woken > Bytes::gib(23.7), "{awake:?} {asleep:?}");
+        assert!(awake.iter().all(|(_, bytes)| *bytes >= there), "{awake:?}");
+        assert_eq!(awake[0].0, "Answers by vLLM");
+        assert!(elsewhere.iter().find(generates).is_none() && awake.len() == elsewhere.len() + 1);
     }
 }

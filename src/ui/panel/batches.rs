@@ -86,6 +86,7 @@ pub fn Batches() -> impl IntoView {
             columns=Signal::stored(columns(["Card", "Largest micro-batch", "Micro-batch and accumulation"]))
             rows=rows
             busy=found.busy
+            stopped=found.stopped
         />
         <p class="remark">
             "First the largest micro-batch that can run, with nothing to spare; then one that divides the effective batch and fits with \
@@ -142,15 +143,23 @@ fn in_words(state: State, row: &BatchRow, is_own: bool, unit: Unit) -> Row {
                     act: Some(Callback::new(move |()| open(state, &opened, &told))),
                     class: if is_close { "close" } else { "fits" },
                     ..Cell::gain(text, reached.batch as f64)
+                        .taken(": sequences", reached.batch)
+                        .taken(": passes", reached.accumulation)
+                        .judged(reached.verdict.slug())
                 },
             ]
         }
-        Ok(None) => vec![Cell::of("none"), Cell::of("–")],
+        Ok(None) => vec![Cell::of("none").taken("", 0), Cell::of("–")],
         Err(issue) => vec![Cell::of("–"), Cell { hint: format!("no answer: {issue}"), ..Cell::of("–") }],
     };
     Row {
         class: if is_own { "own" } else { "" },
-        head: Cell { small: unit.amount(row.memory), ..Cell::amount(&row.name, row.memory.0 as f64) },
+        head: Cell {
+            small: unit.amount(row.memory),
+            ..Cell::amount(&row.name, row.memory.0 as f64)
+                .taken("", &row.name)
+                .taken_bytes(": memory", row.memory, unit)
+        },
         cells,
         ..Row::default()
     }

@@ -229,7 +229,7 @@ pub fn Curves() -> impl IntoView {
         <details class="twin" on:toggle=move |_| open.set(true)>
             <summary>"As a table"</summary>
             {move || {
-                open.get().then(|| view! { <Table caption="Memory by value" class="measured" listing=state.asked.listing(Listed::Curve) columns=columns rows=rows /> })
+                open.get().then(|| view! { <Table caption="Memory by value" class="measured" listing=state.asked.listing(Listed::Curve) columns=columns rows=rows busy=found.busy stopped=found.stopped /> })
             }}
         </details>
         <Grounds of=Behind::Limits />
@@ -242,7 +242,7 @@ fn cell(point: Point, unit: Unit) -> Cell {
         Some((bytes, verdict)) => Cell {
             small: verdict.label().to_lowercase(),
             class: verdict.slug(),
-            ..Cell::amount(unit.amount(bytes), bytes.0 as f64)
+            ..Cell::bytes(bytes, unit).judged(verdict.slug())
         },
     }
 }

@@ -7,7 +7,7 @@ use super::need::open;
 use super::rows::{pieces, summed_up};
 use crate::hardware::{Gpu, Vendor};
 use crate::model::catalogue;
-use crate::plan::{self, FitCell, FitRow, Measure, largest_that_fit};
+use crate::plan::{self, FitCell, FitRow, Measure, Verdict, largest_that_fit};
 use crate::scenario::{Method, ModelChoice, Scenario, Stack};
 use crate::ui::asked::{Listed, MOST_MODELS};
 use crate::ui::behind::Behind;
@@ -129,6 +129,7 @@ pub fn Models() -> impl IntoView {
                 columns=columns
                 rows=rows
                 busy=found.busy
+                stopped=found.stopped
                 listing=asked.listing(Listed::Models)
             />
         </div>
@@ -273,6 +274,8 @@ fn in_words(state: State, scenario: &Scenario, own: bool, row: Option<&FitRow>, 
             small: count(scenario).map(parameters).unwrap_or_default(),
             sorted_as: count(scenario).map(|count| count as f64),
             ..Cell::of(summary::model(scenario))
+                .taken("", summary::model(scenario))
+                .taken(": parameters", count(scenario).map(|count| count.to_string()).unwrap_or_default())
         },
         cells,
         ..Row::default()
@@ -307,11 +310,18 @@ fn content(state: State, cell: &FitCell, (asked, measure): (&Scenario, Measure),
                 act: Some(Callback::new(move |()| open(state, &opened, &told))),
                 class: if is_close { "close" } else { "fits" },
                 ..Cell::gain(said, found as f64)
+                    .taken(": sequences", batch)
+                    .taken(": tokens of each", scenario.sequence)
+                    .judged(verdict.slug())
+                    .taken(": rank", scenario.lora.rank)
+                    .taken(": allocator", scenario.allocator.slug())
             }
         }
         // the more is missing, the farther below what fits
         FitCell::TooLarge { needed } => {
             Cell::amount(format!("needs {}", unit.amount(*needed)), -(needed.0 as f64))
+                .taken_bytes(": needs", *needed, unit)
+                .judged(Verdict::Over.slug())
         }
         FitCell::Unknown(issue) => Cell { hint: format!("no answer: {issue}"), ..Cell::of("–") },
     }

@@ -30,6 +30,10 @@ const REST: u32 = 150;
 const UNTRIED: &str =
     "The changes could not be tried: the worker beside the page did not answer. The next change tries again.";
 
+/// The menu of what can be taken along, and where in it the files that run begin.
+pub const MENU: &str = "take";
+pub const FILES: &str = "take-files";
+
 /// How many changes are buttons.
 const BUTTONS: usize = 3;
 
@@ -89,6 +93,15 @@ pub fn Levers() -> impl IntoView {
             >
                 "Every change, with what it saves and what it costs"
             </button>
+            <button
+                type="button"
+                class="explain"
+                hidden=move || unanswered.get() || !state.current().scenario.with(|scenario| scenario.task.trains())
+                popovertarget=MENU
+                on:click=|_| request_animation_frame(|| browser::focus(FILES))
+            >
+                "Get a file that runs"
+            </button>
         </section>
     }
 }
@@ -134,6 +147,7 @@ pub fn Changes() -> impl IntoView {
             columns=Signal::stored(columns(["Change", "Costs", "Speed", "Saves", "Needs", "Verdict"]))
             rows=rows
             busy=busy
+            stopped=state.untried
         />
         <div hidden=move || !fits(state) || uses.with(Vec::is_empty)>
             <h3>"What the room is good for"</h3>
@@ -395,29 +409,41 @@ fn costs(cost: Cost) -> &'static str {
 }
 
 fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
-    let row = |lever: &Lever| {
-        let less = found.needed.0 as f64 - lever.needed.0 as f64;
-        let (slower, needed) = (pace(lever.slower), lever.needed_in_words(|bytes| unit.amount(bytes)));
-        Row {
-            fit: lever.verdict.slug(),
-            head: opening(state, &lever.changes, &lever.scenario),
-            cells: vec![
-                Cell {
-                    class: "words",
-                    narrow: slower.clone(),
-                    ..Cell::amount(lever.cost.label(), f64::from(lever.cost as u8))
-                },
-                Cell { sorted_as: lever.slower, ..Cell::of(if slower.is_empty() { "–" } else { &slower }) },
-                Cell {
-                    narrow: format!("needs {needed}"),
-                    ..Cell::gain(saved(state, lever, found, unit), less)
-                },
-                Cell::amount(needed, lever.needed.0 as f64),
-                Cell::amount(lever.verdict.label(), f64::from(lever.verdict as u8)),
-            ],
-            ..Row::default()
-        }
-    };
+    let row =
+        |lever: &Lever| {
+            let less = found.needed.0 as f64 - lever.needed.0 as f64;
+            let (slower, needed) = (pace(lever.slower), lever.needed_in_words(|bytes| unit.amount(bytes)));
+            Row {
+                fit: lever.verdict.slug(),
+                head: opening(state, &lever.changes, &lever.scenario),
+                cells: vec![
+                    Cell {
+                        class: "words",
+                        narrow: slower.clone(),
+                        ..Cell::amount(lever.cost.label(), f64::from(lever.cost as u8))
+                    },
+                    lever.slower.into_iter().fold(
+                        Cell {
+                            sorted_as: lever.slower,
+                            ..Cell::of(if slower.is_empty() { "–" } else { &slower })
+                        },
+                        |cell, longer| cell.taken(": time per token (% more)", format!("{longer:.1}")),
+                    ),
+                    Cell {
+                        narrow: format!("needs {needed}"),
+                        ..Cell::gain(saved(state, lever, found, unit), less).taken(
+                            &format!(" ({})", unit.label()),
+                            format!("{:.3}", unit.count(found.needed) - unit.count(lever.needed)),
+                        )
+                    },
+                    Cell::amount(needed, lever.needed.0 as f64)
+                        .taken_bytes("", lever.needed, unit)
+                        .taken_bytes(": RAM", lever.on_host, unit),
+                    Cell::amount(lever.verdict.label(), f64::from(lever.verdict as u8)),
+                ],
+                ..Row::default()
+            }
+        };
     // what is offered as a button is in the table too
     found.together.iter().chain(&found.single).chain(&found.offloaded).map(row).collect()
 }
@@ -440,7 +466,7 @@ fn use_rows(state: State, uses: &[Use], unit: Unit) -> Vec<Row> {
         },
         cells: vec![
             Cell { class: "words", ..Cell::of(usage.gain.label()) },
-            Cell::amount(unit.amount(usage.needed), usage.needed.0 as f64),
+            Cell::bytes(usage.needed, unit),
             Cell::amount(usage.verdict.label(), f64::from(usage.verdict as u8)),
         ],
         ..Row::default()

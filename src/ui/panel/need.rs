@@ -98,6 +98,7 @@ pub fn Cards() -> impl IntoView {
             columns=columns
             rows=rows
             busy=found.busy
+            stopped=found.stopped
             listing=state.asked.listing(Listed::Cards)
             first=(LISTED, "cards")
         />
@@ -118,6 +119,8 @@ pub fn Cards() -> impl IntoView {
             class="measured machines"
             columns=Signal::stored(controls::columns(["Machine", "Costs", "Takes", "Cards", "An hour", "On"]))
             rows=rented
+            busy=found.busy
+            stopped=found.stopped
             listing=state.asked.listing(Listed::Machines)
             first=(MACHINES, "machines")
         />
@@ -127,15 +130,22 @@ pub fn Cards() -> impl IntoView {
 
 fn of_machine(card: &str, offer: Offer) -> Row {
     let rent: &Machine = offer.machine;
-    let roughly = |span: Option<Span>, words: &dyn Fn(Span) -> String| match span {
-        Some(span) => Cell::amount(words(span), span.typical),
+    let roughly = |span: Option<Span>, unit: &str, words: &dyn Fn(Span) -> String| match span {
+        Some(span) => [(unit, span.typical), (": at least", span.least), (": at most", span.most)]
+            .into_iter()
+            .fold(Cell::amount(words(span), span.typical), |cell, (ending, figure)| {
+                cell.taken(ending, format!("{figure:.2}"))
+            }),
         None => Cell::of("–"),
     };
     let cells = vec![
-        roughly(offer.dollars(), &export::dollars),
-        roughly(offer.hours, &|hours| export::duration(hours.times(3_600.0))),
-        Cell::amount(format!("{} × {card}", offer.cards_in_words()), offer.cards as f64),
-        Cell::amount(format!("${:.2}", offer.per_hour()), offer.per_hour()),
+        roughly(offer.dollars(), " ($)", &export::dollars),
+        roughly(offer.hours, " (h)", &|hours| export::duration(hours.times(3_600.0))),
+        Cell::amount(format!("{} × {card}", offer.cards_in_words()), offer.cards as f64)
+            .taken("", offer.cards)
+            .taken(": card", card),
+        Cell::amount(format!("${:.2}", offer.per_hour()), offer.per_hour())
+            .taken(" ($)", format!("{:.3}", offer.per_hour())),
         Cell { href: rent.price_source().unwrap_or_default(), ..Cell::of(&rent.dated) },
     ];
     let head = Cell { small: offer.ram_in_words().unwrap_or_default(), ..Cell::of(offer.name()) };
@@ -201,6 +211,10 @@ fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
                 small: format!("{} {}{cards}, {}", machine.provider, machine.name, machine.dated),
                 sorted_as: row.per_hour(),
                 ..Cell::of(format!("${:.2}/h", machine.per_hour))
+                    .taken("", format!("{} {}", machine.provider, machine.name))
+                    .taken(" ($/h)", format!("{:.3}", machine.per_hour))
+                    .taken(": cards", machine.gpus)
+                    .taken(": dated", &machine.dated)
             }
         }
     };
@@ -224,6 +238,13 @@ fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
                     format!("{gpus} × {}", unit.amount(layout.needed)),
                     layout.gpus as f64 * layout.needed.0 as f64,
                 )
+                .taken_bytes(" needs", layout.needed, unit)
+                .judged(layout.verdict.slug())
+                .taken(": GPUs", layout.gpus)
+                .taken(
+                    ": together ($/h)",
+                    per_hour.map(|per_hour| format!("{per_hour:.2}")).unwrap_or_default(),
+                )
             }
         }
         NeedCell::Needs { needed, verdict, scenario, several: None } => {
@@ -245,14 +266,14 @@ fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
                 sorted_as: (!matches!(verdict, Verdict::Over | Verdict::WouldNotRun))
                     .then_some(needed.0 as f64),
                 ..Cell::of(text)
+                    .taken_bytes(" needs", *needed, unit)
+                    .judged(verdict.slug())
+                    .taken(": GPUs", 1)
             }
         }
         NeedCell::Unknown(issue) => Cell { hint: issue.to_string(), ..Cell::of("–") },
     });
-    let cells = [Cell::amount(unit.amount(row.memory), row.memory.0 as f64), rent]
-        .into_iter()
-        .chain(methods)
-        .collect();
+    let cells = [Cell::bytes(row.memory, unit), rent].into_iter().chain(methods).collect();
     Row { head: Cell::of(&row.name), cells, ..Row::default() }
 }
 

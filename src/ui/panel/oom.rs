@@ -267,7 +267,7 @@ mod tests {
             "PyTorch asked for 2.32 GiB, and",
             "log_softmax",
             "4,096 tokens × 151,936 × 4 bytes",
-            "In pieces lay 658 MiB",
+            "658 MiB that PyTorch had reserved lay unallocated, in pieces.",
             "Loss kernel: Liger fused",
         ] {
             assert!(html.contains(words), "{words} is missing in {html}");

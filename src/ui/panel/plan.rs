@@ -10,7 +10,7 @@ use super::layouts::Layouts;
 use super::lengths::TextLengths;
 use super::levers::Changes;
 use super::need::Cards;
-use super::serving::{ByBatch, Contexts, Formats};
+use super::serving::{ByBatch, Contexts, FORMATS, Formats};
 use super::settings::Settings;
 use super::thumb::Thumb;
 use super::time::Time;
@@ -55,7 +55,7 @@ const QUESTIONS: [Heading; 13] = [
         || view! { <Changes /> }.into_any(),
     ),
     heading(
-        ("serving-title", "In which format?", "Formats"),
+        (FORMATS, "In which format?", "Formats"),
         (Asked::OfInference, Some(Place::Serving), Some(Listed::Formats)),
         || view! { <Formats /> }.into_any(),
     ),
@@ -156,10 +156,7 @@ fn says_how_much(scenario: &Scenario) -> bool {
 
 /// Has it answered, or not.
 fn turn(state: State, question: &Heading, open: bool) {
-    state.asked.turned.update(|turned| {
-        turned.retain(|(id, _)| *id != question.id);
-        turned.push((question.id, open));
-    });
+    state.asked.turn(question.id, open);
 }
 
 /// How long, in milliseconds, scrolling must rest before what is looked at is worked out first.

@@ -12,12 +12,31 @@ use crate::plan::{
 };
 use crate::ui::asked::Listed;
 use crate::ui::behind::Behind;
+use crate::ui::browser;
 use crate::ui::controls::{Cell, Row, Table};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
 use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
+use crate::ui::view::View;
 use crate::units::grouped;
+
+/// The heading of the question of formats.
+pub const FORMATS: &str = "serving-title";
+
+/// The way to that question, from elsewhere on the page.
+pub fn lead_to_formats(state: State, words: &'static str) -> impl IntoView {
+    let lead = move |_| {
+        state.asked.turn(FORMATS, true);
+        state.view.set(View::Plan);
+        request_animation_frame(|| browser::go_to(FORMATS));
+    };
+    view! {
+        <button type="button" class="explain" on:click=lead>
+            {words}
+        </button>
+    }
+}
 
 /// The rows of a table that comes at once, or why there are none.
 fn rows_of<T: Clone + Send + Sync + 'static>(
@@ -93,7 +112,7 @@ pub fn Formats() -> impl IntoView {
     };
     view! {
         <p class="remark">{told}</p>
-        <Table caption="Weights by format" class="fits formats" listing=state.asked.listing(Listed::Formats) columns=columns rows=rows busy=found.busy />
+        <Table caption="Weights by format" class="fits formats" listing=state.asked.listing(Listed::Formats) columns=columns rows=rows busy=found.busy stopped=found.stopped />
         <p class="remark">
             "Weights are counted by the layout of each format. What transformers computes from bf16, fp32, int8 and NF4 is \
              followed; of other formats, whose kernels were not run, a range is given, and of llama.cpp’s weights and KV \
@@ -117,18 +136,22 @@ fn of_format(state: State, row: &ServingRow, unit: Unit, is_told: bool) -> Row {
                 small: if *verdict == Verdict::Fits { String::new() } else { verdict.label().to_lowercase() },
                 act: (*verdict != Verdict::Over).then(|| Callback::new(act)),
                 class: verdict.slug(),
-                ..Cell::amount(unit.amount(*needed), needed.0 as f64)
+                ..Cell::bytes(*needed, unit).judged(verdict.slug())
             }
         }
         Needed::Between(range) => Cell::amount(
             format!("{} to {}", unit.amount(range.least), unit.amount(range.most)),
             range.least.0 as f64,
-        ),
-        Needed::AtLeast(least) => Cell::amount(format!("over {}", unit.amount(*least)), least.0 as f64),
+        )
+        .taken_bytes(": at least", range.least, unit)
+        .taken_bytes(": at most", range.most, unit),
+        Needed::AtLeast(least) => Cell::amount(format!("over {}", unit.amount(*least)), least.0 as f64)
+            .taken_bytes(": at least", *least, unit),
         Needed::Unknown(_) if is_told => Cell::of("–"),
         Needed::Unknown(issue) => Cell { small: issue.to_string(), class: "unknown", ..Cell::of("–") },
     };
     let [tokens, sequences] = row.room.words();
+    let mut taken: [Vec<(String, String)>; 2] = Default::default();
     let (small, room) = match &row.room {
         Room::Unknown(reason) => (reason.clone(), [None; 2]),
         Room::Stops => {
@@ -138,8 +161,15 @@ fn of_format(state: State, row: &ServingRow, unit: Unit, is_told: bool) -> Row {
             };
             (small, [Some(0.0); 2])
         }
-        Room::Tokens { tokens: [least, _], sequences: [fewest, _] } => {
+        Room::Tokens { tokens: [least, most], sequences: [fewest, at_most] } => {
             let [in_fp8, _] = row.fp8.words();
+            let between = |least: &dyn ToString, most: &dyn ToString| {
+                [(": at least".to_owned(), least.to_string()), (": at most".to_owned(), most.to_string())]
+            };
+            taken = [
+                Vec::from(between(least, most)),
+                Vec::from(between(&format!("{fewest:.2}"), &format!("{at_most:.2}"))),
+            ];
             (format!("in FP8 {in_fp8}"), [Some(*least as f64), Some(*fewest)])
         }
     };
@@ -154,11 +184,15 @@ fn of_format(state: State, row: &ServingRow, unit: Unit, is_told: bool) -> Row {
     let small = [stops.unwrap_or_default(), small].into_iter().filter(|own| !own.is_empty());
     let small = small.collect::<Vec<_>>().join("; ");
     let head = Cell { hint: row.stored.layout().to_owned(), ..Cell::of(row.label()) };
+    let [mut of_kept, of_sequences] = taken;
+    if !of_kept.is_empty() {
+        of_kept.push((": note".to_owned(), small.clone()));
+    }
     let cells = vec![
-        Cell::amount(unit.amount(row.weights), row.weights.0 as f64),
+        Cell::bytes(row.weights, unit),
         needed,
-        Cell { small, sorted_as: kept, most_first: true, ..Cell::of(tokens) },
-        Cell { sorted_as: at_once, most_first: true, ..Cell::of(sequences) },
+        Cell { small, sorted_as: kept, most_first: true, taken: of_kept, ..Cell::of(tokens) },
+        Cell { sorted_as: at_once, most_first: true, taken: of_sequences, ..Cell::of(sequences) },
     ];
     Row { head, cells, ..Row::default() }
 }
@@ -183,7 +217,7 @@ pub fn Contexts() -> impl IntoView {
     let told = move || if found.busy.get() { "Looking at every length …" } else { "" };
     view! {
         <p class="remark">{told}</p>
-        <Table caption="Sequences at once by their length" class="fits contexts" listing=state.asked.listing(Listed::Contexts) columns=columns rows=rows busy=found.busy />
+        <Table caption="Sequences at once by their length" class="fits contexts" listing=state.asked.listing(Listed::Contexts) columns=columns rows=rows busy=found.busy stopped=found.stopped />
         <p class="remark">
             "What transformers’ generate needs for so many sequences at once. A length is that of a sequence when its last token \
              is there, the new ones as many as are chosen. Figures are those of tensors; one that is opened is replayed on \
@@ -224,7 +258,7 @@ pub fn ByBatch() -> impl IntoView {
     let told = move || if found.busy.get() { "Looking at every format …" } else { "" };
     view! {
         <p class="remark">{told}</p>
-        <Table caption="Sequences at once by format" class="fits contexts" listing=state.asked.listing(Listed::ByBatch) columns=columns rows=rows busy=found.busy />
+        <Table caption="Sequences at once by format" class="fits contexts" listing=state.asked.listing(Listed::ByBatch) columns=columns rows=rows busy=found.busy stopped=found.stopped />
         <p class="remark">
             "What transformers’ generate needs for so many sequences at once, of the prompt and the new tokens that are \
              chosen, in the formats that its own code computes from. Models that are compared stand below each other."
@@ -239,7 +273,7 @@ fn of_batches(state: State, row: &FormatRow, unit: Unit) -> Row {
     let cells = SEQUENCES.into_iter().zip(&row.cells);
     let cells =
         cells.map(|(batch, cell)| at_once(state, (batch, cell), &format!(" with weights as {label}"), unit));
-    let weights = Cell::amount(unit.amount(row.weights), row.weights.0 as f64);
+    let weights = Cell::bytes(row.weights, unit);
     Row { head: Cell::of(head), cells: std::iter::once(weights).chain(cells).collect(), ..Row::default() }
 }
 
@@ -257,7 +291,7 @@ fn at_once(state: State, (batch, cell): (u64, &Result<ContextCell, Issue>), of: 
                 small: if *verdict == Verdict::Fits { String::new() } else { verdict.label().to_lowercase() },
                 act: (*verdict != Verdict::Over).then(|| Callback::new(act)),
                 class: verdict.slug(),
-                ..Cell::amount(unit.amount(*needed), needed.0 as f64)
+                ..Cell::bytes(*needed, unit).judged(verdict.slug())
             }
         }
         Err(issue) => Cell { small: issue.to_string(), class: "unknown", ..Cell::of("–") },

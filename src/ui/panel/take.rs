@@ -1,8 +1,10 @@
 //! What can be taken along: the link, the answer as a text or a file, the chart as a picture, the page on paper.
 
+use leptos::ev::KeyboardEvent;
 use leptos::prelude::*;
 
 use super::answer;
+use super::levers::{FILES, MENU};
 use crate::export::{Configuration, Written, configuration};
 use crate::issue::Issue;
 use crate::plan::Verdict;
@@ -76,19 +78,53 @@ pub fn Take(
         })
     };
     view! {
-        <button type="button" class="tool" popovertarget="take" aria-haspopup="true">
+        <button
+            type="button"
+            class="tool"
+            popovertarget=MENU
+            aria-haspopup="true"
+            on:keydown=|event| {
+                if event.key() == "ArrowDown" {
+                    event.prevent_default();
+                    browser::show(MENU);
+                    browser::focus_within(MENU, |_, _| 0);
+                }
+            }
+        >
             "Export"
             <span class="caret" aria-hidden="true"></span>
         </button>
-        <ul class="menu" id="take" popover="auto" aria-label="Export" on:toggle=move |_| opened.set(true)>
+        <ul
+            class="menu"
+            id=MENU
+            popover="auto"
+            aria-label="Export"
+            on:toggle=move |_| opened.set(true)
+            on:keydown=pressed
+        >
             {items}
-            <li class="menu-title">{title}</li>
+            <li class="menu-title" id=FILES tabindex="-1">
+                {title}
+            </li>
             {files}
         </ul>
         <button type="button" class="tool strong roomy" on:click=move |_| copied()>
             "Copy link"
         </button>
     }
+}
+
+/// From line to line by the arrow keys, from the last to the first; Home and End.
+fn pressed(event: KeyboardEvent) {
+    let to: fn(usize, usize) -> usize = match event.key().as_str() {
+        "ArrowDown" => |now, count| (now + 1) % count,
+        "ArrowUp" => |now, count| (now.min(count) + count - 1) % count,
+        "Home" => |_, _| 0,
+        "End" => |_, count| count - 1,
+        _ => return,
+    };
+    event.prevent_default();
+    browser::focus_within(MENU, to);
 }
 
 /// What stands over the files, of which each fits its card or does not.
@@ -107,7 +143,7 @@ fn item(label: &'static str, note: &str, act: impl Fn() + 'static) -> AnyView {
     let note = (!note.is_empty()).then(|| view! { <small>{note.to_owned()}</small> });
     view! {
         <li>
-            <button type="button" popovertarget="take" popovertargetaction="hide" on:click=move |_| act()>
+            <button type="button" popovertarget=MENU popovertargetaction="hide" on:click=move |_| act()>
                 {label}
                 " "
                 {note}

@@ -303,6 +303,7 @@ pub fn Timeline() -> impl IntoView {
                     on:keydown=move |event| untrack(|| shown.press(&event))
                 >
                     <svg class="crosshair" width="100%" height=HEIGHT aria-hidden="true">
+                        <line class="between" x1=x x2=x y1="0" y2="220" />
                         <line x1=x x2=x y1="0" y2="220" />
                     </svg>
                 </div>

@@ -4,6 +4,7 @@ use leptos::either::Either;
 use leptos::prelude::*;
 
 use super::document::{Document, Formula, Grounds};
+use super::serving::lead_to_formats;
 use crate::accuracy;
 use crate::estimate::Estimate;
 use crate::hardware::{Gpu, Vendor};
@@ -51,7 +52,14 @@ pub fn Verdict() -> impl IntoView {
             .answer(|scenario, memory, gpu| answer(scenario, memory, gpu, detail.as_deref(), which, unit));
         match answer {
             Some(answer) => Either::Left(answer),
-            None => Either::Right(slot.estimate.with(|estimate| excuse(estimate, repaired.get()))),
+            None => {
+                let divides =
+                    slot.scenario.with(|scenario| !scenario.task.trains() && scenario.cluster.is_many());
+                let instead = divides.then(|| {
+                    lead_to_formats(state, "vLLM over all of them: which formats fit, and how many tokens")
+                });
+                Either::Right((slot.estimate.with(|estimate| excuse(estimate, repaired.get())), instead))
+            }
         }
     };
     let spoken = RwSignal::new(String::new());
@@ -249,12 +257,13 @@ fn Known() -> impl IntoView {
     let known = move || match band() {
         Some(band) => (band.in_words(), band.rests_on()),
         None if unmeasured.get().is_some() => {
-            ("none".to_owned(), unmeasured.get().unwrap_or_default().to_owned())
+            ("not measured".to_owned(), unmeasured.get().unwrap_or_default().to_owned())
         }
         None if is_nvidias.get() => ("…".to_owned(), String::new()),
-        None => {
-            ("none".to_owned(), "no run on such a card was measured; the driver’s part is assumed".to_owned())
-        }
+        None => (
+            "not measured".to_owned(),
+            "no run on such a card was measured; the driver’s part is assumed".to_owned(),
+        ),
     };
     let (sure, rests_on) = (Signal::derive(move || known().0), Signal::derive(move || known().1));
     let unknown = Signal::derive(move || state.current().estimate.with(|estimate| estimate.memory.is_none()));

@@ -86,6 +86,7 @@ pub fn WayTable(
             columns=Signal::stored(columns(names))
             rows=rows
             busy=tried.busy
+            stopped=tried.stopped
             listing=state.asked.listing(table)
             first=(listed, what)
         />
@@ -106,6 +107,8 @@ pub fn outcome(state: State, way: &Way, told: &str, hint: String, unit: Unit) ->
                 act: Some(Callback::new(move |()| open(state, &opened, &told))),
                 hint,
                 ..Cell::amount(format!("more than {}", unit.amount(*least)), least.0 as f64)
+                    .taken_bytes(": more than", *least, unit)
+                    .judged(Verdict::Over.slug())
             };
             vec![needs, Cell::of("–")]
         }
@@ -130,14 +133,22 @@ pub fn outcome(state: State, way: &Way, told: &str, hint: String, unit: Unit) ->
                 class: verdict.slug(),
                 act: Some(Callback::new(move |()| open(state, &opened, &told))),
                 hint,
-                ..Cell::amount(unit.amount(*needed), needed.0 as f64)
+                ..Cell::bytes(*needed, unit).judged(verdict.slug()).taken_bytes(
+                    ": of the CPU's memory",
+                    *on_host,
+                    unit,
+                )
             };
             let pace = match fits {
                 true => Cell {
                     small: between,
                     sorted_as: speed.map(|speed| speed.typical),
                     most_first: true,
-                    ..Cell::of(typical)
+                    ..speed.iter().fold(Cell::of(typical), |cell, speed| {
+                        [("", speed.typical), (": at least", speed.least), (": at most", speed.most)]
+                            .into_iter()
+                            .fold(cell, |cell, (ending, pace)| cell.taken(ending, format!("{pace:.0}")))
+                    })
                 },
                 false => Cell::of("–"),
             };
