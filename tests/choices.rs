@@ -399,7 +399,7 @@ fn whole_models_are_compiled_where_their_graphs_were_compared() {
         (own(1, 4), "one layer alone was not compared"),
         (own(4, 1), "with one head of keys inductor copies less"),
         (whole("m=Qwen/Qwen3-0.6B"), "not modelled"),
-        (whole("m=meta-llama/Llama-3.1-8B&method=lora"), "not modelled"),
+        (whole("m=meta-llama/Llama-3.1-8B&method=lora"), "where all weights are trained"),
         (whole("m=meta-llama/Llama-3.1-8B&gc=on&gpu=h100-sxm-80gb"), "memory-efficient kernel alone"),
     ] {
         refuses(&link, message);

@@ -72,6 +72,11 @@ const NAMED: [(Engine, &[&str]); 2] = [
 
 /// What it was at, by what a line has; what encloses others stands after these.
 const STAGES: [(&str, At); 22] = [
+    // its profiling run has a sampler, too
+    ("profile_run", At::Profile),
+    ("determine_available_memory", At::Profile),
+    ("determine_num_available_blocks", At::Profile),
+    ("profile_num_available_blocks", At::Profile),
     ("warming up sampler", At::Sampler),
     ("_dummy_sampler_run", At::Sampler),
     ("/sampler.py", At::Sampler),
@@ -80,20 +85,17 @@ const STAGES: [(&str, At); 22] = [
     ("capture_model", At::Graphs),
     ("cuda_graph_runner", At::Graphs),
     ("Capture cuda graph failed", At::Graphs),
+    // keys and values are written in a batch
+    ("forward_batch", At::Batch),
+    ("forward_extend", At::Batch),
+    ("forward_decode", At::Batch),
     (", in initialize_kv_cache", At::Cache),
     ("_allocate_kv_cache", At::Cache),
     ("/cache_engine.py", At::Cache),
     ("/memory_pool.py", At::Cache),
     ("load_model", At::Weights),
     ("model_loader", At::Weights),
-    ("profile_run", At::Profile),
-    ("determine_available_memory", At::Profile),
-    ("determine_num_available_blocks", At::Profile),
-    ("profile_num_available_blocks", At::Profile),
     ("execute_model", At::Batch),
-    ("forward_batch", At::Batch),
-    ("forward_extend", At::Batch),
-    ("forward_decode", At::Batch),
 ];
 
 impl Serving {
@@ -118,7 +120,7 @@ impl Serving {
 
     /// Whether the size of what it asked for may be a number of sequences by a vocabulary.
     pub(super) fn may_be_logits(self) -> bool {
-        matches!(self.at, Some(At::Sampler | At::Batch) | None)
+        matches!(self.at, Some(At::Sampler | At::Batch | At::Profile) | None)
     }
 }
 
@@ -143,10 +145,7 @@ impl fmt::Display for Serving {
             Some(At::Batch) => "as it computed a batch",
             None => "as it served",
         };
-        write!(
-            f,
-            "This is {engine}'s, {was_at}: no training's, so it is looked for in no run of the scenario. "
-        )?;
+        write!(f, "This is {engine}'s, {was_at}: it is looked for in no training step of the scenario. ")?;
         if let Some(sequences) = sequences {
             write!(f, "Of {sequences} sequences at once the logits were made. ")?;
         }

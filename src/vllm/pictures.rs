@@ -15,8 +15,6 @@ const OF_A_PROMPT: u64 = 999;
 const QWEN2_FRAMES: u64 = 14;
 /// A picture's sides are at most so many times as long as each other (models/qwen2_vl.py `get_image_size_with_most_features`).
 const RATIO: u64 = 200;
-/// Tiles of the largest picture of Llama 4, one above the other (transformers 5.17 image_processing_llama4.py `max_patches`).
-const LLAMA4_TILES: u64 = 16;
 /// Gemma 4's longest video: frames, tokens of each, and those around it (models/gemma4_mm.py `get_mm_max_tokens_per_item`).
 const GEMMA4_FRAMES: u64 = 32;
 const GEMMA4_TOKENS: u64 = 70;
@@ -96,7 +94,7 @@ fn largest(vision: &Vision, length: u64) -> Result<Largest, String> {
             let most = sizes.rev().max_by_key(|size| vision.tokens(*size));
             most.ok_or("its config names no sizes of pictures")?
         }
-        (_, Resizing::Canvas { side, .. }) => Picture::still(side.saturating_mul(LLAMA4_TILES), *side),
+        (_, Resizing::Canvas { side, most }) => Picture::still(side.saturating_mul(*most), *side),
         (_, Resizing::Square(side) | Resizing::Longest(side) | Resizing::Tiles { side, .. }) => {
             Picture::still(*side, *side)
         }
@@ -206,8 +204,8 @@ fn tower(vision: &Vision, rows: u64) -> u64 {
 
 /// As PyTorch's allocator lays it: from 10 MiB on in a piece of whole 2 MiB of its own, of which no less than a MiB is split off
 /// (packages/allocator).
-const fn laid(bytes: u64) -> u64 {
+fn laid(bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
-    let whole = bytes.next_multiple_of(2 * MIB);
+    let whole = bytes.checked_next_multiple_of(2 * MIB).unwrap_or(u64::MAX);
     if bytes >= 10 * MIB && whole - bytes <= MIB { whole } else { bytes }
 }

@@ -78,9 +78,9 @@ fn profiling_runs_lie_in_the_range() {
     assert!(compared > 35 && missed.is_empty(), "{compared}: {missed:#?}");
 }
 
-/// Matrices of a MiB to 10 are laid into pieces of 20, and PyTorch's allocator does not split off what is left of one below a MiB: small
-/// models take up to a twenty-fifth more, those with towers a fiftieth.
-const ROUNDED: [u64; 2] = [25, 50];
+/// Matrices of a MiB to 10 are laid into pieces of 20, and PyTorch's allocator does not split off what is left of one below a MiB: what
+/// that comes to at most, of models with many small matrices, as towers have.
+const ROUNDED: u64 = 200 << 20;
 
 /// What a rank loads, its table of sines and cosines with it.
 #[test]
@@ -90,11 +90,7 @@ fn weights_of_a_rank_are_those_that_it_loads() {
         let Some(weights) = run.weights else { continue };
         let rank = ranks::rank(&run.architecture, run.ranks).unwrap();
         let counted = Stored::Half.bytes(&rank).0 + profile::positions(&rank);
-        let allowed = match (weights < 3 << 30, rank.towers.is_empty()) {
-            (true, _) => weights / ROUNDED[0],
-            (_, false) => weights / ROUNDED[1],
-            (false, true) => weights / 500,
-        };
+        let allowed = (weights / 500).max(ROUNDED);
         if weights.abs_diff(counted) > allowed {
             missed.push(format!("{}: {counted}", run.said));
         }

@@ -265,7 +265,10 @@ pub static FLOAT8: File = File::of("float8");
 /// Steps whose layers are compiled one by one: `-held-` were measured when all else was done.
 pub static COMPILED: File = File::of("compiled");
 
-/// One rank of such steps under FSDP2: all were measured before any was predicted.
+/// Steps of whole models that are compiled: `-held-` were drawn and measured after they were predicted.
+pub static COMPILED_MODEL: File = File::of("compiled-model");
+
+/// One rank of steps whose products are in 8-bit floats, under FSDP2: all were measured before any was predicted.
 pub static FLOAT8_RANKS: File = File::of("float8-ranks");
 
 /// Steps of quantisation-aware training: six rows measured before anything was predicted, the others by one held back after another.
@@ -311,7 +314,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 62] = [
+pub static FILES: [&File; 63] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -363,6 +366,7 @@ pub static FILES: [&File; 62] = [
     &QAT,
     &FLOAT8_RANKS,
     &COMPILED,
+    &COMPILED_MODEL,
     &MEGATRON,
     &TRANSFORMER_ENGINE,
     &MEGATRON_GPT,

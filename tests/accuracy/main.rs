@@ -245,6 +245,11 @@ fn every_row_of_compiled_layers_is_predicted() {
 }
 
 #[test]
+fn every_row_of_compiled_models_is_predicted() {
+    COMPILED_MODEL.is_predicted(16, [0.001, 0.017, 0.017], [0.001, 13.53, 13.53]);
+}
+
+#[test]
 fn every_rank_of_float8_is_predicted() {
     FLOAT8_RANKS.is_predicted(10, [0.001, 0.001, 0.001], [0.001, 0.001, 0.001]);
 }

@@ -320,6 +320,14 @@ pub const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "What they allocate at their peak differs by {compiled allocated median} % in the median and {compiled allocated worst} % at worst, what they reserve by {compiled reserved median} % and {compiled reserved worst} %.",
     ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/compiled-model.json`: {compiled-model rows} steps of whole models that are compiled",
+    ),
+    (
+        "docs/accuracy.md",
+        "What these allocate at their peak differs by {compiled-model allocated median} % in the median and {compiled-model allocated worst} % at worst, what they reserve by {compiled-model reserved median} % and {compiled-model reserved worst} %.",
+    ),
     ("docs/accuracy.md", "`data/measurements/float8.json`: {float8 rows} steps of torchao's 8-bit training"),
     (
         "docs/accuracy.md",

@@ -1,4 +1,4 @@
-//! Layers that torch.compile compiles one by one: one layer stands for many, and what does not go with them is refused.
+//! What torch.compile compiles, layers one by one or a whole model: both paths answer alike, and what does not go with it is refused.
 
 use headroom::scenario::Field;
 
@@ -20,6 +20,42 @@ fn one_compiled_layer_stands_for_many() {
     ];
     answer_alike(
         each.map(|settings| format!("gpu=h100-sxm-80gb&method=full&p=bf16&compile=layers&s=128&{settings}")),
+    );
+}
+
+#[test]
+fn a_compiled_model_is_one_graph_on_either_path() {
+    let each = [
+        "m=meta-llama/Llama-3.1-8B&gc=off&s=512",
+        "m=meta-llama/Llama-3.1-8B&gc=on&ga=3&s=512",
+        "m=meta-llama/Llama-3.2-1B&gc=off&b=8&s=2048",
+        "m=meta-llama/Llama-3.2-1B&gc=on&b=4&s=1024",
+        "m=meta-llama/Llama-3.2-1B&gc=off&b=2&s=1024&mask=ones&ga=2&o=adamw",
+        "m=meta-llama/Llama-2-7b-hf&gc=off&s=1024&gpu=h100-sxm-80gb",
+        "m=meta-llama/Llama-3.1-70B&gc=off&s=1024",
+    ];
+    answer_alike(
+        each.map(|settings| format!("gpu=a100-sxm-80gb&method=full&p=bf16&compile=model&{settings}")),
+    );
+}
+
+#[test]
+fn what_does_not_go_with_a_compiled_model_is_refused() {
+    refuses(
+        "m=meta-llama/Llama-3.2-1B&method=full&p=bf16&compile=model&gpu=a100-sxm-80gb&s=512",
+        &[
+            ("", None),
+            ("gc=off", None),
+            ("gc=reentrant", Some(Field::Checkpointing)),
+            ("gc=on&gpu=h100-sxm-80gb", Some(Field::Compile)),
+            ("gc=on&mask=ones", Some(Field::Compile)),
+            ("method=lora", Some(Field::Method)),
+            ("p=amp-bf16", Some(Field::Precision)),
+            ("m=meta-llama/Llama-2-7b-hf", Some(Field::Compile)),
+            ("m=mistralai/Mistral-7B-v0.1", Some(Field::Compile)),
+            ("m=Qwen/Qwen3-0.6B", Some(Field::Compile)),
+            ("s=500&gc=off", Some(Field::Compile)),
+        ],
     );
 }
 

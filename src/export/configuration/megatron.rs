@@ -62,7 +62,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let variable = run.variable(false).trim_end();
     let variable = if variable.is_empty() { String::new() } else { format!("export {variable}\n") };
     let text = format!(
-        "{variable}export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun {many}--nproc_per_node {} pretrain_gpt.py \\\n    {}\n",
+        "# It begins with random weights and reads made-up texts: --load and --data-path name others. Constants of norms and positions\n\
+         # (--norm-epsilon, --rotary-base) are Megatron-LM's own: memory does not depend on them.\n\
+         {variable}export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun {many}--nproc_per_node {} pretrain_gpt.py \\\n    {}\n",
         gpus / machines,
         options.0.join(" \\\n    ")
     );
@@ -199,23 +201,39 @@ fn training(scenario: &Scenario, options: &mut Options) {
         AttentionKernel::Cudnn => Some("fused"),
         AttentionKernel::FlashAttn => Some("flash"),
         AttentionKernel::Eager => Some("unfused"),
-        _ => None,
+        AttentionKernel::Sdpa
+        | AttentionKernel::Efficient
+        | AttentionKernel::Flash
+        | AttentionKernel::Math => None,
     };
     if let Some(backend) = backend {
         options.set("attention-backend", backend);
     }
-    match scenario.savings.loss {
-        LossKernel::MegatronFused | LossKernel::TransformerEngine => {
-            let by = if scenario.savings.loss == LossKernel::MegatronFused { "native" } else { "te" };
-            options.on("cross-entropy-loss-fusion");
-            options.set("cross-entropy-fusion-impl", by);
-        }
-        _ => {}
+    let fused = match scenario.savings.loss {
+        LossKernel::MegatronFused => Some("native"),
+        LossKernel::TransformerEngine => Some("te"),
+        LossKernel::Standard
+        | LossKernel::Full
+        | LossKernel::Liger
+        | LossKernel::Cut
+        | LossKernel::Axolotl
+        | LossKernel::LogSoftmax
+        | LossKernel::Chunked
+        | LossKernel::FloatLogits
+        | LossKernel::VocabularyChunks => None,
+    };
+    if let Some(fused) = fused {
+        options.on("cross-entropy-loss-fusion");
+        options.set("cross-entropy-fusion-impl", fused);
     }
     match scenario.checkpointing {
         Checkpointing::Off => {}
         Checkpointing::Selective => options.set("recompute-granularity", "selective"),
-        _ => {
+        Checkpointing::NonReentrant
+        | Checkpointing::Reentrant
+        | Checkpointing::Offloaded
+        | Checkpointing::Alternate
+        | Checkpointing::Operations => {
             options.set("recompute-granularity", "full");
             options.set("recompute-method", "uniform");
             options.set("recompute-num-layers", 1);

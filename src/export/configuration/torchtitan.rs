@@ -12,6 +12,14 @@ use crate::scenario::{Checkpointing, ModelChoice, Optimizer, Precision, Stack};
 /// The file's name, as the command has it.
 const FILE: &str = "torchtitan.toml";
 
+/// What its optimizers and their implementations are called.
+const OPTIMIZERS: [(Optimizer, &str, &str); 4] = [
+    (Optimizer::AdamWFused, "AdamW", "fused"),
+    (Optimizer::AdamW, "AdamW", "foreach"),
+    (Optimizer::AdamWForLoop, "AdamW", "for-loop"),
+    (Optimizer::Adam, "Adam", "foreach"),
+];
+
 /// Lines of TOML: names and values in tables.
 #[derive(Default)]
 struct Lines(String);
@@ -27,6 +35,11 @@ impl Lines {
         let _ = writeln!(self.0, "{name} = {value}");
     }
 
+    /// What the next line is about.
+    fn about(&mut self, subject: &str) {
+        let _ = writeln!(self.0, "# {subject}");
+    }
+
     fn text(&mut self, name: &str, text: &str) {
         // JSON's strings are TOML's too
         self.set(name, serde_json::Value::from(text));
@@ -40,15 +53,10 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         return Err(issue.with_fix("choose torchtitan as the training library"));
     }
     let (flavor, assets) = flavor(run)?;
-    let (optimizer, implementation) = match scenario.optimizer {
-        Optimizer::AdamWFused => ("AdamW", "fused"),
-        Optimizer::AdamW => ("AdamW", "foreach"),
-        Optimizer::AdamWForLoop => ("AdamW", "for-loop"),
-        Optimizer::Adam => ("Adam", "foreach"),
-        _ => {
-            let issue = Issue::error(Field::Optimizer, "torchtitan 0.2.2 has Adam and AdamW");
-            return Err(issue.with_fix("choose fused AdamW"));
-        }
+    let known = OPTIMIZERS.iter().find(|(optimizer, ..)| *optimizer == scenario.optimizer);
+    let Some((_, optimizer, implementation)) = known else {
+        let issue = Issue::error(Field::Optimizer, "torchtitan 0.2.2 has Adam and AdamW");
+        return Err(issue.with_fix("choose fused AdamW"));
     };
     let cluster = scenario.cluster;
     let (replicas, tensor) = (cluster.replicas.max(1), cluster.layout.tensor.max(1));
@@ -87,7 +95,10 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         Checkpointing::Off => ("none", None),
         Checkpointing::Alternate => ("selective", Some("2")),
         Checkpointing::Operations => ("selective", Some("op")),
-        _ => ("full", None),
+        Checkpointing::NonReentrant
+        | Checkpointing::Reentrant
+        | Checkpointing::Offloaded
+        | Checkpointing::Selective => ("full", None),
     };
     lines.text("mode", mode);
     if let Some(option) = option {
@@ -96,6 +107,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.table("compile");
     lines.set("enable", false);
     lines.table("checkpoint");
+    lines.about("it begins with random weights: initial_load_path names others");
     lines.set("enable", false);
     let (machines, on_each) = match machines_of(cluster.gpus) {
         0 | 1 => (String::new(), ""),
@@ -120,7 +132,7 @@ fn flavor(run: &Run<'_>) -> Result<(&'static str, &'static str), Issue> {
             let own = same(name);
             TORCHTITAN.iter().find(|(_, id)| own.is_some() && same(id) == own)
         }
-        _ => None,
+        ModelChoice::Custom(_) | ModelChoice::Size(_) => None,
     };
     let named = |(flavor, id): &(&'static str, &'static str)| (*flavor, id.rsplit('/').next().unwrap_or(id));
     found.map(named).ok_or_else(|| {

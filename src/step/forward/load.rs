@@ -28,7 +28,7 @@ use crate::model::modeling::{Code, Modeling, PositionIds};
 use crate::model::vision::Vision;
 use crate::scenario::software::{InputGrads, ModelCode, Quantiser};
 use crate::scenario::tuners::scaled;
-use crate::scenario::{Checkpointing, Float8Layers, Method, Optimizer, Precision, Tuner};
+use crate::scenario::{Checkpointing, Compile, Float8Layers, Method, Optimizer, Precision, Tuner};
 use crate::step::machine::{Machine, State};
 use crate::step::ops::linear::{self, Shape, Weight};
 
@@ -344,6 +344,8 @@ impl<'a> Loads<'a> {
             || virtual_tokens::prefix(self.member) > 0
             // their routers' logits wait for the loss
             || balanced(self.architecture, self.member).is_some()
+            // all of them are in one graph
+            || self.member.compile == Compile::Model
             // their modules hold something from one micro-batch of Megatron-core's to the next
             || self.part.is_some() && megatron::holds(self.architecture)
     }

@@ -1,4 +1,4 @@
-//! A whole model that torch.compile has made one graph of: `model.compile()`, `torch.compile(model)`, `Trainer(torch_compile=True)`.
+//! A whole model that torch.compile has made one graph of: `model.compile()` or `torch.compile(model)` in a loop of one's own.
 //!
 //! It is one node of autograd's graph, from the tokens to the loss. The logits are another output of it, whose gradient nobody computes:
 //! autograd makes one of zeros and holds it until backward is through (torch/csrc/autograd/python_function.cpp `PyNode::apply`).
