@@ -122,22 +122,6 @@ impl Seen {
 }
 
 impl<T> Shared<T> {
-    /// Nothing at all.
-    pub fn nothing() -> Shared<T> {
-        Shared {
-            positions: None,
-            rotary: None,
-            local_rotary: None,
-            full: None,
-            sliding: None,
-            alibi: None,
-            encoded: None,
-            cross_bias: None,
-            cross_mask: None,
-            sees: None,
-        }
-    }
-
     /// The mask of a mixer that looks at that.
     pub fn mask(&self, seen: Seen) -> Option<&T> {
         match seen {

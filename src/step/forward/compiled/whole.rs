@@ -77,7 +77,7 @@ impl<'a> Pass<'_, 'a> {
         replace();
         self.leave_autocast();
         let loss = self.leave_forward(loss);
-        Output { loss, outputs: vec![logits], shared: Given { layers: Shared::nothing(), encoder: None } }
+        Output { loss, outputs: vec![logits], shared: Given { layers: Shared::none(), encoder: None } }
     }
 
     /// What its graphs are made from, and its parameters in the order in which it takes them.
