@@ -34,9 +34,19 @@ pub fn capitalised(text: &str) -> String {
     sentence
 }
 
+/// A text whose percents stay on their number's line.
+pub fn unbroken(text: &str) -> String {
+    text.replace(" %", "\u{a0}%")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_percent_stays_beside_its_number() {
+        assert_eq!(unbroken("1.0 % of 5 GiB, 2 %"), "1.0\u{a0}% of 5 GiB, 2\u{a0}%");
+    }
 
     #[test]
     fn sentences_start_with_a_capital() {

@@ -18,6 +18,7 @@ use crate::ui::controls::{Cell, Row, Table};
 use crate::ui::detail::Detail;
 use crate::ui::figures;
 use crate::ui::format::{Unit, parameters};
+use crate::ui::markup::unbroken;
 use crate::ui::proof::{self, signed};
 use crate::ui::state::{Measured, Slot, State, letter};
 use crate::ui::summary;
@@ -67,7 +68,9 @@ pub fn Tabs() -> impl IntoView {
         }
     };
     let counts = Signal::derive(move || {
-        state.current().answer(|scenario, memory, _| counts(scenario, &memory.parameters)).unwrap_or_default()
+        let counts =
+            state.current().answer(|scenario, memory, _| unbroken(&counts(scenario, &memory.parameters)));
+        counts.unwrap_or_default()
     });
     let is_full = Signal::derive(move || !state.is_free(MOST_SCENARIOS - 1));
     let why = Signal::derive(move || {

@@ -18,6 +18,7 @@ use crate::ui::detail::Detail;
 use crate::ui::figures::{self, Figure};
 use crate::ui::format::{Unit, exact};
 use crate::ui::known;
+use crate::ui::markup::unbroken;
 use crate::ui::part::Part;
 use crate::ui::state::{State, letter};
 use crate::ui::verdict::{self, Aside};
@@ -265,7 +266,8 @@ fn Known() -> impl IntoView {
             "no run on such a card was measured; the driver’s part is assumed".to_owned(),
         ),
     };
-    let (sure, rests_on) = (Signal::derive(move || known().0), Signal::derive(move || known().1));
+    let (sure, rests_on) =
+        (Signal::derive(move || unbroken(&known().0)), Signal::derive(move || unbroken(&known().1)));
     let unknown = Signal::derive(move || state.current().estimate.with(|estimate| estimate.memory.is_none()));
     let told = move || {
         let sentences = known::known(band().as_ref());
