@@ -32,9 +32,9 @@ test("every row that CI checks is there, and the filters look at some", async ({
   const all = errors("allocated");
   await expect(gist(page)).toContainText(`Allocated peak, ${all.length.toLocaleString("en")} runs: off by 0.00 % in the median`);
   const worst = Math.max(...all.map(Math.abs));
-  await expect(gist(page)).toContainText(`${worst.toFixed(1)}% at worst`);
+  await expect(gist(page)).toContainText(`${worst.toFixed(1)} % at worst`);
   // the table begins with it
-  await expect(table(page).getByRole("row").nth(1)).toContainText(`${worst.toFixed(2)}%`);
+  await expect(table(page).getByRole("row").nth(1)).toContainText(`${worst.toFixed(2)} %`);
 
   await page.getByLabel("What was measured").selectOption("reserved");
   await page.getByLabel("File", { exact: true }).selectOption("published");
@@ -110,7 +110,7 @@ test("published speeds stand beside the predicted ones", async ({ headroom, page
   const own = lines.map((line) => line.split("\t")).filter((fields) => fields[2] === "rtx-4090");
   const off = own.map((fields) => fields[6] / fields[7] - 1);
   const worst = Math.max(...off.map(Math.abs));
-  await expect(speeds.getByRole("row").nth(1)).toContainText(`${(worst * 100).toFixed(2)}%`);
+  await expect(speeds.getByRole("row").nth(1)).toContainText(`${(worst * 100).toFixed(2)} %`);
 });
 
 test("each compared scenario has its nearest run", async ({ headroom, page }) => {
@@ -137,7 +137,7 @@ test("other calculators stand beside, over the same rows and with their code", a
   const median = (theirs[theirs.length >> 1] + theirs[(theirs.length - 1) >> 1]) / 2;
   const sources = page.getByRole("table", { name: "Median error by calculator" });
   const row = sources.getByRole("row", { name: /^litgpt .*LoRA/ });
-  await expect(row).toContainText(`${median.toFixed(2)}% ${theirs.length} rows, Headroom`);
+  await expect(row).toContainText(`${median.toFixed(2)} % ${theirs.length} rows, Headroom`);
   expect(asked.filter((url) => url.endsWith("peers.tsv")).length).toBe(1);
 
   const all = page.getByRole("table", { name: "What each calculator can say, and how far off it is" });
