@@ -3,7 +3,6 @@
 use std::fmt::Display;
 
 use super::Run;
-use crate::hardware::machines_of;
 use crate::issue::{Field, Issue};
 use crate::model::blocks::{Attention, Block, Dropout, FeedForward, Mlp};
 use crate::scenario::{
@@ -50,22 +49,13 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     model(run, &mut options)?;
     layout(scenario, &mut options);
     training(scenario, &mut options);
-    let gpus = scenario.cluster.gpus.max(1);
-    let machines = machines_of(gpus);
-    let (many, on_each) = match machines {
-        1 => (String::new(), ""),
-        _ => (
-            format!("--nnodes {machines} --rdzv_backend c10d --rdzv_endpoint FIRST_MACHINE:29500 "),
-            "  (on each machine)",
-        ),
-    };
+    let (machines, on_each) = run.launched();
     let variable = run.variable(false).trim_end();
     let variable = if variable.is_empty() { String::new() } else { format!("export {variable}\n") };
     let text = format!(
         "# It begins with random weights and reads made-up texts: --load and --data-path name others. Constants of norms and positions\n\
          # (--norm-epsilon, --rotary-base) are Megatron-LM's own: memory does not depend on them.\n\
-         {variable}export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun {many}--nproc_per_node {} pretrain_gpt.py \\\n    {}\n",
-        gpus / machines,
+         {variable}export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun {machines}pretrain_gpt.py \\\n    {}\n",
         options.0.join(" \\\n    ")
     );
     Ok((format!("bash megatron.sh{on_each}, where pretrain_gpt.py lies"), text))

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use super::projected;
 use crate::estimate::estimate;
 use crate::export::taken::taken;
+use crate::hardware::machines_of;
 use crate::import::{self, Understood};
 use crate::issue::{Field, Issue};
 use crate::model::{Architecture, Objective};
@@ -262,6 +263,23 @@ impl Run<'_> {
             Precision::AmpBf16 | Precision::AmpBf16Weights => (true, false),
             Precision::AmpFp16 | Precision::AmpFp16Weights => (false, true),
             Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => (false, false),
+        }
+    }
+
+    /// What a launcher is told of its machines, with a space after it: how many GPUs each has, and where there are several how many
+    /// there are and who is the first; and what is to be done on each of them.
+    fn launched(&self) -> (String, &'static str) {
+        let gpus = self.scenario.cluster.gpus.max(1);
+        let machines = machines_of(gpus);
+        let each = gpus / machines;
+        match machines {
+            1 => (format!("--nproc_per_node {each} "), ""),
+            _ => (
+                format!(
+                    "--nnodes {machines} --rdzv_backend c10d --rdzv_endpoint FIRST_MACHINE:29500 --rdzv_id headroom --nproc_per_node {each} "
+                ),
+                "  (on each machine)",
+            ),
         }
     }
 

@@ -3,7 +3,6 @@
 use std::fmt::{Display, Write};
 
 use super::Run;
-use crate::hardware::machines_of;
 use crate::import::names::TORCHTITAN;
 use crate::issue::{Field, Issue};
 use crate::model::catalogue;
@@ -109,16 +108,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.table("checkpoint");
     lines.about("it begins with random weights: initial_load_path names others");
     lines.set("enable", false);
-    let (machines, on_each) = match machines_of(cluster.gpus) {
-        0 | 1 => (String::new(), ""),
-        many => (
-            format!("--nnodes {many} --rdzv_backend c10d --rdzv_endpoint FIRST_MACHINE:29500 "),
-            "  (on each machine)",
-        ),
-    };
-    let each = cluster.gpus / machines_of(cluster.gpus).max(1);
+    let (machines, on_each) = run.launched();
     let command = format!(
-        "{}torchrun {machines}--nproc_per_node {each} -m torchtitan.train --job.config_file {FILE}{on_each}",
+        "{}torchrun {machines}-m torchtitan.train --job.config_file {FILE}{on_each}",
         run.variable(false)
     );
     Ok((command, lines.0))

@@ -2,7 +2,6 @@
 
 use super::Run;
 use super::lines::Lines;
-use crate::hardware::machines_of;
 use crate::import::names::{TORCHTUNE, component};
 use crate::issue::{Field, Issue};
 use crate::model::catalogue;
@@ -194,20 +193,11 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("log_every_n_steps", 1);
     lines.set("log_peak_memory_stats", true);
     let method = if scenario.method == Method::Full { "full" } else { "lora" };
+    let (machines, on_each) = run.launched();
     let recipe = match scenario.cluster.gpus {
         0 | 1 => format!("tune run {method}_finetune_single_device"),
-        gpus => {
-            let machines = machines_of(gpus);
-            let many = match machines {
-                1 => String::new(),
-                _ => format!(
-                    "--nnodes {machines} --rdzv_backend c10d --rdzv_endpoint FIRST_MACHINE:29500 --rdzv_id headroom "
-                ),
-            };
-            format!("tune run {many}--nproc_per_node {} {method}_finetune_distributed", gpus / machines)
-        }
+        _ => format!("tune run {machines}{method}_finetune_distributed"),
     };
-    let on_each = if machines_of(scenario.cluster.gpus) > 1 { "  (on each machine)" } else { "" };
     Ok((format!("{}{recipe} --config torchtune.yaml{on_each}", run.variable(false)), lines.finish()))
 }
 

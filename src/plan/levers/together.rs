@@ -33,7 +33,7 @@ pub(super) fn together(
     found(scenario, looked, costs, rules, Vec::new()).map(|(lever, _)| lever)
 }
 
-/// From so many changes a search sets out again that found nothing.
+/// How many first changes are tried where the usual search finds nothing.
 const STARTS: usize = 2;
 
 /// The same where [`together`] finds nothing: a change that costs nothing may make the one useless that would have been enough, as a loss in

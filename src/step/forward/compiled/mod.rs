@@ -1,6 +1,7 @@
-//! Layers that torch.compile has made one graph each of: `for layer in model.model.layers: layer.compile()`.
+//! What torch.compile has made a graph of: layers one by one (`for layer in model.model.layers: layer.compile()`), which this file
+//! runs, or the whole model (`whole.rs`).
 //!
-//! All outside of the layers runs as it is written, and so does a checkpoint, which lies around the compiled layer
+//! Of layers one by one all outside runs as it is written, and so does a checkpoint, which lies around the compiled layer
 //! (transformers' `GradientCheckpointingLayer.__call__`). A compiled layer is one node of autograd's graph
 //! (torch/_functorch/_aot_autograd/runtime_wrappers.py): what it saves is what the partitioner kept, and backward owns it.
 
