@@ -1,7 +1,7 @@
 """Holds configurations that `headroom export` writes against the projects' own argument classes: check_configurations.py [--projects NAMES] HEADROOM [LINK...]
 
 HEADROOM is the command, each LINK what follows `#` in a share link; without any, the defaults of the training libraries and
-methods on one card and on eight. A class of each project reads the file: trl's `TrlParser` with the classes of `trl sft`,
+methods on one card and on eight. A class of each project reads the file: trl's `TrlParser` with the classes of its command,
 axolotl's pydantic schema, LLaMA-Factory's hparams, torchtune's configuration with the recipe's components, accelerate's
 `ClusterConfig`, DeepSpeed's `DeepSpeedConfig`, torchtitan's `ConfigManager`, Megatron-LM's parser with its checks. A project that is not installed is said to be missing, which is an error where it is among
 the names (`--projects trl,accelerate`). Nothing is trained.
@@ -28,7 +28,9 @@ LINKS = [
     "gpus=8&method=full&p=amp-bf16&shard=zero2&zoverlap=on", "gpus=8&method=full&p=amp-bf16&shard=zero3&zbucket=16777216",
     "gpus=8&method=lora&shard=ddp&p=amp-bf16-weights", "mask=padding-free&attn=flash-attention-2&loss=cut&prep=off",
     "m=Qwen/Qwen3-0.6B&method=full&p=bf16&o=adafactor&gc=off", "v=1&task=dpo&st=trl&method=lora&mask=padded&alloc=expandable",
-    "v=1&task=dpo&st=trl&method=full&p=amp-bf16-weights&mask=padded", "v=1&task=kto&st=trl&prep=off&mask=padded", "v=1&task=orpo&st=trl&method=lora&mask=padded",
+    "v=1&task=dpo&st=trl&method=full&p=amp-bf16-weights&mask=padded", "v=1&task=kto&st=trl&prep=off&mask=padded", "v=1&task=reward&st=trl&method=lora&mask=padded",
+    "v=1&task=grpo&st=trl&method=lora&mask=padded&b=8", "v=1&task=grpo&st=trl&mask=padded&b=8&vllm=30&vsleep=on&ref=scored",
+    "v=1&task=rloo&st=trl&method=full&p=amp-bf16&mask=padded&b=8&roll=transformers", "v=1&task=orpo&st=trl&method=lora&mask=padded",
     "v=1&task=simpo&st=trl&method=lora&mask=padded", "v=1&task=simpo&st=trl&method=full&p=amp-bf16&mask=padded",
     "st=torchtitan&method=full&p=amp-bf16&gpus=8&shard=fsdp2&ga=2", "st=torchtitan&method=full&p=bf16&gpus=64&shard=fsdp2&tp=8&gc=operations&m=meta-llama/Llama-3.1-70B",
     f"{MEGATRON}&gpus=8&tp=4&pp=2", f"{MEGATRON}&gpus=64&tp=4&pp=4&sp=on&cp=2&gc=off&m=meta-llama/Llama-3.1-70B&loss=native", f"{MEGATRON}&gpus=8&xp=8&m=Qwen/Qwen3-30B-A3B",
@@ -41,10 +43,14 @@ def trl(path):
     # a machine without a GPU refuses bf16, whatever the file is right about
     training_args.is_torch_bf16_gpu_available = lambda: True
     import trl
-    from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
+    from trl import DatasetMixtureConfig, ModelConfig, TrlParser
     # the first lines name the command
-    name = {"sft": "SFTConfig", "dpo": "DPOConfig", "kto": "KTOConfig"}[re.search(r"^# trl (\w+) ", path.read_text(), re.M)[1]]
-    parser = TrlParser((ScriptArguments, getattr(trl, name), ModelConfig, DatasetMixtureConfig))
+    command = re.search(r"^# trl (\w+) ", path.read_text(), re.M)[1]
+    names = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "Reward", "grpo": "GRPO", "rloo": "RLOO"}
+    config = getattr(trl, f"{names[command]}Config")
+    script = importlib.import_module(f"trl.scripts.{command}")
+    own = getattr(script, f"{names[command]}ScriptArguments", trl.ScriptArguments)
+    parser = TrlParser((own, config, ModelConfig, DatasetMixtureConfig))
     _, arguments, model, _ = parser.parse_args_and_config(["--config", str(path)], fail_with_unknown_args=True)
     return f"{type(arguments).__name__}: batch {arguments.per_device_train_batch_size}, {model.model_name_or_path}"
 

@@ -8,7 +8,10 @@ use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::hardware::sold_with;
 use crate::model::catalogue;
-use crate::plan::{FitCell, FitRow, Measure, Verdict, conditions, each, largest_that_fit, row};
+use crate::plan::{
+    FitCell, FitRow, HeldModel, LargestModel, Measure, Verdict, conditions, each, largest_in_words,
+    largest_model, row,
+};
 use crate::scenario::{Allocator, Method, ModelChoice, Scenario, Stack};
 use crate::share::{self, page};
 use crate::text::{one_line, short};
@@ -90,18 +93,23 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
             short(words)
         ));
     }
-    let listed = if arguments.all { known.len() } else { known.len().min(USUALLY_LISTED) };
+    let listed = if arguments.all { known.len() } else { known.len().min(USUALLY_LISTED) }.max(1);
+    let base = named(None);
     let scenarios: Vec<Scenario> = match known.is_empty() {
-        true => vec![named(None)],
-        false => known.iter().take(listed).map(|id| named(Some(id))).collect(),
+        true => vec![base.clone()],
+        false => known.iter().map(|id| named(Some(id))).collect(),
     };
-    let rows = each(&scenarios, |scenario| row(scenario, memory, measure));
+    let rows = each(scenarios.get(..listed).unwrap_or(&scenarios), |scenario| row(scenario, memory, measure));
+    let methods: Vec<Method> = measure.methods(base.task).collect();
+    let largest = match scenarios.len() {
+        0 | 1 => Vec::new(),
+        _ => each(&methods, |method| (*method, largest_model(&scenarios, memory, measure, *method))),
+    };
     let mut output = Output::of(if arguments.json {
-        to_json(&rows, &named(None), memory)
+        to_json(&rows, &largest, &base, memory)
     } else {
-        let base = named(None);
         let table = table(&rows, &base, memory, measure);
-        arguments.listing.of(table, |table| to_text(&rows, &base, measure, &table))?
+        arguments.listing.of(table, |table| to_text((&rows, &largest), &base, measure, &table))?
     })
     .noting(asked.notices);
     if listed < known.len() {
@@ -203,7 +211,12 @@ fn problems(rows: &[FitRow], base: &Scenario, measure: Measure) -> String {
     found.iter().map(line).collect()
 }
 
-fn to_text(rows: &[FitRow], base: &Scenario, measure: Measure, table: &Table) -> String {
+fn to_text(
+    (rows, largest): (&[FitRow], &[(Method, LargestModel)]),
+    base: &Scenario,
+    measure: Measure,
+    table: &Table,
+) -> String {
     let cells = || rows.iter().flat_map(|row| asked(row, base, measure));
     let problems = problems(rows, base, measure);
     let close = match cells().any(FitCell::is_close) {
@@ -214,15 +227,14 @@ fn to_text(rows: &[FitRow], base: &Scenario, measure: Measure, table: &Table) ->
     };
     let mark = if cells().any(is_expandable) { "e: with --allocator expandable\n" } else { "" };
     let separator = if problems.is_empty() { "" } else { "\n" };
-    let all: Vec<&FitRow> = rows.iter().collect();
-    let largest = match rows.len() {
-        0 | 1 => String::new(),
-        _ => largest_that_fit(&all, base, measure) + "\n",
+    let largest = match largest {
+        [] => String::new(),
+        largest => largest_in_words(largest, base.task) + "\n",
     };
     format!("{}\n{largest}{}\n{close}{mark}{separator}{problems}", table.text(), conditions(base, measure))
 }
 
-fn to_json(rows: &[FitRow], base: &Scenario, memory: Bytes) -> String {
+fn to_json(rows: &[FitRow], largest: &[(Method, LargestModel)], base: &Scenario, memory: Bytes) -> String {
     let rank = |scenario: &Scenario| {
         let has_rank = scenario.method.has_adapters() && scenario.lora.tuner.has_rank();
         has_rank.then_some(scenario.lora.rank)
@@ -237,12 +249,16 @@ fn to_json(rows: &[FitRow], base: &Scenario, memory: Bytes) -> String {
         };
         (method.slug().to_owned(), value)
     };
+    let largest = largest.iter().map(|(method, largest)| {
+        let found = |held: &Option<HeldModel>| held.as_ref().map(|held| held.model.clone());
+        (method.slug().to_owned(), json!({ "fits": found(&largest.sure), "close": found(&largest.close) }))
+    });
     let rows = rows.iter().map(|row| {
         let cells = Method::ALL.iter().zip(&row.cells).map(cell);
         json!({ "model": row.model, "methods": serde_json::Map::from_iter(cells) })
     });
     format!(
         "{:#}\n",
-        json!({ "schema": "headroom-fit/1", "memory": memory, "gpus": if base.task.trains() { base.cluster.gpus } else { 1 }, "rows": rows.collect::<Vec<_>>() })
+        json!({ "schema": "headroom-fit/1", "memory": memory, "gpus": if base.task.trains() { base.cluster.gpus } else { 1 }, "largest": serde_json::Map::from_iter(largest), "rows": rows.collect::<Vec<_>>() })
     )
 }

@@ -70,7 +70,7 @@ pub(super) fn read(reader: &mut Reader, is_estimator: bool) {
         heads: number(reader, "model_head", defaults.heads),
         kv_heads: 0,
         intermediate: 0,
-        vocab: VOCABULARY,
+        vocab: number(reader, "vocab_size", VOCABULARY),
         positions: number(reader, "model_positions", defaults.positions),
         tied: true,
     };

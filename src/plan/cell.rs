@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::Answer;
 use super::layouts::{Divisions, name};
 use super::on_card::less_doubt;
-use super::solve::{Largest, Most, grain_of_length, most_batch, most_length, most_rank};
+use super::solve::{Largest, Most, grain_of_length, most_batch, most_length, most_rank, runs};
 use super::verdict::Verdict;
 use crate::hardware::Gpu;
 use crate::issue::{Field, Issue, Severity};
@@ -71,10 +71,9 @@ impl FitCell {
     fn more(&self, measure: Measure, engine: &Scenario) -> u64 {
         let more = match self {
             FitCell::Fits { scenario, .. } if self.is_sure() => measure.number(scenario).saturating_add(1),
-            FitCell::Fits { .. } | FitCell::TooLarge { .. } | FitCell::Unknown(_) => match measure {
-                Measure::Batch => engine.least_batch(),
-                Measure::Length | Measure::Rank => 1,
-            },
+            FitCell::Fits { .. } | FitCell::TooLarge { .. } | FitCell::Unknown(_) => {
+                return measure.number(&measure.least(engine));
+            }
         };
         match measure {
             Measure::Length => more.next_multiple_of(grain_of_length(engine)),
@@ -142,6 +141,16 @@ impl Measure {
         }
     }
 
+    /// The scenario with as little of it as there can be.
+    pub(super) fn least(self, scenario: &Scenario) -> Scenario {
+        let number = match self {
+            Measure::Batch => scenario.least_batch(),
+            Measure::Length => grain_of_length(scenario),
+            Measure::Rank => 1,
+        };
+        self.of(scenario, number)
+    }
+
     /// The methods of a task that it can be asked of.
     pub fn methods(self, task: Task) -> impl Iterator<Item = Method> {
         let asked = move |method: &Method| self != Measure::Rank || method.has_adapters();
@@ -182,6 +191,17 @@ pub(super) fn held(architecture: &Architecture, gpu: &Gpu, scenario: Scenario, m
         best = best.or(found, measure);
     }
     best
+}
+
+/// Whether a scenario runs on a card as it is, or on several GPUs under another engine, of which it may need another least.
+pub(super) fn holds(architecture: &Architecture, gpu: &Gpu, scenario: &Scenario, measure: Measure) -> bool {
+    let is_many = scenario.cluster.is_many();
+    let others = || other_engines(scenario).into_iter().map(|other| measure.least(&other));
+    let engines = std::iter::once(scenario.clone()).chain(is_many.then(others).into_iter().flatten());
+    let runs = |engine: Scenario| {
+        stopped(&engine).is_none() && runs(architecture, &engine, gpu).is_ok_and(|largest| largest.is_some())
+    };
+    engines.into_iter().any(runs)
 }
 
 /// The scenario under other engines of its GPUs: whole copies, which need the most and send the least, then others.

@@ -12,6 +12,7 @@ mod exchange;
 mod fit;
 mod generation;
 mod gpus;
+mod largest;
 mod layouts;
 mod level;
 mod levers;
@@ -40,6 +41,7 @@ pub use counts::GPU_COUNTS;
 pub(crate) use each::each;
 pub use fit::{Fit, Margin, fits, within};
 pub use gpus::{Layout, fewest_gpus, on_gpus};
+pub use largest::{HeldModel, LargestModel, largest_in_words, largest_model, of_catalogue};
 pub use layouts::{Way, WayOrder, WayOutcome, fewest_layouts, layouts, rank_ways, refusals, tried, ways};
 pub use level::Level;
 pub use levers::{
@@ -57,7 +59,7 @@ pub use serving::{
 pub use settings::{setting_name, settings, tried_settings};
 pub use solve::{Largest, largest_batch, largest_rank, longest_sequence};
 pub use speeds::{Near, Speed};
-pub use table::{FitRow, conditions, largest_that_fit, on_one, row, table, with_method};
+pub use table::{FitRow, conditions, on_one, row, table, with_method};
 pub use texts::{Limit, MicroBatch, Order, Outlook, order, outlook};
 pub use time::{Pace, Span, pace};
 pub use verdict::Verdict;

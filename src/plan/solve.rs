@@ -170,6 +170,19 @@ pub(super) fn most_length(
     solver.most(scenario, cap)
 }
 
+/// Whether a scenario runs on the card as it is, and with which allocator.
+///
+/// # Errors
+/// As [`step::run`].
+pub(super) fn runs(
+    architecture: &Architecture,
+    scenario: &Scenario,
+    gpu: &Gpu,
+) -> Result<Option<Largest>, Issue> {
+    let set = |scenario: &mut Scenario, batch| scenario.batch = batch;
+    Solver { architecture, gpu, set, grain: scenario.batch, base: 0 }.one(scenario, 1)
+}
+
 /// How many tokens the model knows positions for, but for those that come after.
 fn cap(architecture: &Architecture, scenario: &Scenario) -> u64 {
     let most = architecture.max_positions.unwrap_or(LARGEST).min(LARGEST);

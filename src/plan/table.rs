@@ -6,6 +6,7 @@ use super::cell::{FitCell, Measure, held};
 use super::each;
 use super::solve::grain_of_length;
 use crate::hardware::Vendor;
+use crate::issue::Issue;
 use crate::scenario::kernels;
 use crate::scenario::{
     Checkpointing, Cluster, CpuOffload, GpuChoice, Layout, Method, ModelChoice, Scenario, Sharding, Stack,
@@ -104,63 +105,35 @@ pub fn table(models: &[&str], base: &Scenario, memory: Bytes) -> Vec<FitRow> {
 /// assert!(matches!(qlora, FitCell::Fits { .. }), "{qlora:?}");
 /// ```
 pub fn row(base: &Scenario, memory: Bytes, measure: Measure) -> FitRow {
-    let own = base.gpu().is_ok_and(|gpu| gpu.memory == memory);
-    let gpu = if own { base.gpu.clone() } else { GpuChoice::Custom(memory) };
-    // what generates is followed on a single GPU
-    let base = if base.task.trains() { base.clone() } else { alone(base) };
-    let base = Scenario { gpu, batch: base.least_batch(), ..base };
+    let base = on_card(base, memory);
     let found = base.architecture().and_then(|architecture| Ok((architecture, base.gpu()?)));
     let cell = |method: &Method| match &found {
-        Ok((architecture, gpu)) => {
-            let scenario = within_positions(&with_method(&base, *method));
-            let no_kernels = kernels::without_kernels(&scenario).map(FitCell::Unknown);
-            no_kernels.unwrap_or_else(|| held(architecture, gpu, scenario, measure))
-        }
+        Ok((architecture, gpu)) => match of_method(&base, *method) {
+            Ok(scenario) => held(architecture, gpu, scenario, measure),
+            Err(no_kernels) => FitCell::Unknown(no_kernels),
+        },
         Err(issue) => FitCell::Unknown(issue.clone()),
     };
     let parameters = found.as_ref().ok().map(|(architecture, _)| architecture.parameters());
     FitRow { model: base.model_name(), parameters, cells: Method::ALL.iter().map(cell).collect() }
 }
 
-/// The largest model of some that fits beyond doubt, by each method of the scenario's task, and those that are larger and fit closely, in
-/// a sentence each.
-pub fn largest_that_fit(rows: &[&FitRow], base: &Scenario, measure: Measure) -> String {
-    let task = base.task;
-    let largest = |method: Method, fits: &dyn Fn(&FitCell) -> bool| {
-        let column = Method::ALL.iter().position(|other| *other == method)?;
-        let fitting = rows.iter().rev().filter(|row| row.cells.get(column).is_some_and(fits));
-        fitting.max_by_key(|row| row.parameters)
-    };
-    let named = |row: &FitRow, method: Method| {
-        format!("{} by {}", row.model.rsplit('/').next().unwrap_or_default(), task.method_label(method))
-    };
-    let (mut sure, mut close) = (Vec::new(), Vec::new());
-    for method in measure.methods(task) {
-        let surely = largest(method, &|cell| cell.is_sure());
-        sure.extend(surely.map(|row| named(row, method)));
-        let closely = largest(method, &FitCell::is_close);
-        let larger = closely.filter(|row| row.parameters > surely.and_then(|row| row.parameters));
-        close.extend(larger.map(|row| named(row, method)));
-    }
-    let asked = |method: Method| Method::ALL.iter().position(|other| *other == method);
-    let columns: Vec<usize> = measure.methods(task).filter_map(asked).collect();
-    let mut cells =
-        rows.iter().flat_map(|row| columns.iter().filter_map(|column| row.cells.get(*column))).peekable();
-    let is_answered = |cell: &FitCell| !matches!(cell, FitCell::Unknown(_));
-    let mut said = match sure.is_empty() {
-        true if cells.peek().is_some() && !cells.any(is_answered) => {
-            "There is no answer for any of them.".to_owned()
-        }
-        true => "None of them surely fits.".to_owned(),
-        false => format!("Of these the largest that surely fit: {}.", sure.join(", ")),
-    };
-    if !close.is_empty() {
-        said = format!(
-            "{said} Closely, with less to spare than the estimate may be off by: {}.",
-            close.join(", ")
-        );
-    }
-    said
+/// The scenario as a table of cards with so much memory asks about it, in the least micro-batch.
+pub(super) fn on_card(base: &Scenario, memory: Bytes) -> Scenario {
+    let own = base.gpu().is_ok_and(|gpu| gpu.memory == memory);
+    let gpu = if own { base.gpu.clone() } else { GpuChoice::Custom(memory) };
+    // what generates is followed on a single GPU
+    let base = if base.task.trains() { base.clone() } else { alone(base) };
+    Scenario { gpu, batch: base.least_batch(), ..base }
+}
+
+/// The same by a method.
+///
+/// # Errors
+/// The card has no kernels for it.
+pub(super) fn of_method(base: &Scenario, method: Method) -> Result<Scenario, Issue> {
+    let scenario = within_positions(&with_method(base, method));
+    kernels::without_kernels(&scenario).map_or(Ok(scenario), Err)
 }
 
 /// The scenario on a single GPU, as cards and their prices are asked about: of several there is nothing left that they share.

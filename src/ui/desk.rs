@@ -55,6 +55,8 @@ pub enum Place {
     Layout(usize),
     /// A row of the table of what can be trained.
     Row(usize),
+    /// The largest model by a method.
+    Largest(usize),
     /// What texts of different lengths need.
     Texts,
     /// What an order of them does.

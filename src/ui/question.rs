@@ -12,10 +12,10 @@ use crate::issue::Issue;
 use crate::memory::Category;
 use crate::oom::{Decoded, decode, remedies};
 use crate::plan::{
-    self, BatchRow, ContextRow, FitRow, FormatRow, Lever, Levers, Looks, Measure, NeedRow, Order, Outlook,
-    Replayed, ServingRow, Use, Verdict, Way,
+    self, BatchRow, ContextRow, FitRow, FormatRow, LargestModel, Lever, Levers, Looks, Measure, NeedRow,
+    Order, Outlook, Replayed, ServingRow, Use, Verdict, Way,
 };
-use crate::scenario::{Scenario, Texts};
+use crate::scenario::{Method, Scenario, Texts};
 use crate::step::Moment;
 use crate::trace::Trace;
 use crate::units::Bytes;
@@ -55,6 +55,8 @@ pub enum Question {
     Batch(Box<Scenario>, u64),
     /// The largest micro-batches of a scenario's model on a card with so much memory.
     Row(Box<Scenario>, Bytes, Measure),
+    /// The largest model that fits there, of those that words mean, by the method of that position.
+    Largest(Box<Scenario>, String, Bytes, Measure, usize),
     /// What an out-of-memory message means beside a scenario.
     Oom(String, Box<Scenario>),
     /// What texts of different lengths need.
@@ -115,6 +117,8 @@ pub enum Answer {
     Batch(Result<BatchRow, Issue>),
     /// One micro-batch per method.
     Row(FitRow),
+    /// The model; nothing for a position without a method.
+    Largest(Option<Box<LargestModel>>),
     /// What it means and what removes it, or why it means nothing.
     Oom(Result<Box<(Decoded, Vec<Lever>)>, String>),
     /// What they need, or why that is not known.
@@ -182,6 +186,11 @@ impl Question {
             Question::Contexts(scenario) => Answer::Contexts(plan::contexts(scenario)),
             Question::Batch(scenario, effective) => Answer::Batch(plan::batch_row(scenario, *effective)),
             Question::Row(scenario, memory, measure) => Answer::Row(plan::row(scenario, *memory, *measure)),
+            Question::Largest(scenario, words, memory, measure, at) => {
+                let models = plan::of_catalogue(words, scenario);
+                let largest = |method: &Method| plan::largest_model(&models, *memory, *measure, *method);
+                Answer::Largest(Method::ALL.get(*at).map(largest).map(Box::new))
+            }
             Question::Oom(text, scenario) => Answer::Oom(decoded(text, scenario)),
             Question::Texts(scenario, texts) => Answer::Texts(plan::outlook(scenario, texts).map(Box::new)),
             Question::TextOrder(scenario, texts, number) => {
@@ -276,6 +285,13 @@ mod tests {
             Question::Use(scenario.clone().into(), 2),
             Question::Stretch(scenario.clone().into(), true, Some((0, usize::MAX))),
             Question::Row(scenario.clone().into(), Bytes::gib(24.), Measure::Length),
+            Question::Largest(
+                scenario.clone().into(),
+                "qwen3".to_owned(),
+                Bytes::gib(24.),
+                Measure::Batch,
+                1,
+            ),
             Question::Point(scenario.clone().into()),
             Question::Cards(scenario.clone().into(), vec!["rtx-3090".to_owned(), "a40".to_owned()]),
             Question::Batch(scenario.clone().into(), 32),

@@ -29,6 +29,31 @@ fn fit_takes_words_for_models_and_says_the_longest_sequence() {
     assert!(both.status == Some(2) && both.err.contains("cannot be used with"), "{}", both.err);
 }
 
+/// The largest model is one of all that are meant, however few the table lists.
+#[test]
+fn fit_says_the_largest_model_of_the_catalogue() {
+    let largest = |arguments: &[&str]| {
+        let json = says(&[&["fit", "--memory", "12GB", "--json"], arguments].concat());
+        let table: Value = serde_json::from_str(&json).unwrap();
+        let size = |method: &str| {
+            let id = table["largest"][method]["fits"].as_str().expect("one fits");
+            headroom::model::catalogue::find(id).expect("it is in the catalogue").parameters
+        };
+        (size("full"), size("lora"), size("qlora"))
+    };
+    let of_all = largest(&[]);
+    assert_eq!(of_all, largest(&["--all"]));
+    let (full, lora, qlora) = largest(&["--models", "qwen"]);
+    assert!(full <= of_all.0 && lora <= of_all.1 && qlora <= of_all.2);
+    let text = says(&["fit", "--memory", "12GB", "--models", "llama 70b"]);
+    let (models, all) =
+        (headroom::model::catalogue::among("llama 70b").len(), headroom::model::catalogue::entries().len());
+    assert!(text.contains(&format!("None of {models} models surely fits.")), "{text}");
+    // of a single model the table says all
+    let one = says(&["fit", "--memory", "12GB", "--model", "Qwen/Qwen3-8B"]);
+    assert!(all > 300 && !one.contains(" models "), "{one}");
+}
+
 #[test]
 fn fit_says_the_largest_rank() {
     let out = says(&["fit", "--largest-rank", "--memory", "24GB", "--models", "qwen2.5-0.5b"]);

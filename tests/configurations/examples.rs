@@ -413,6 +413,43 @@ fn products_in_8_bits_are_written_or_refused() {
     }
 }
 
+/// trl's commands for rewards and for answers that are rewarded, with who generates the answers, read back as what they are.
+#[test]
+fn what_is_rewarded_is_written_and_read_back() {
+    let of = |rest: &str| {
+        let link = format!("v=1&m=Qwen/Qwen2.5-0.5B&st=trl&mask=padded&gpu=h100-sxm-80gb&p=amp-bf16&{rest}");
+        share::decode(&link).scenarios.remove(0)
+    };
+    for (rest, command, line) in [
+        ("task=reward&method=lora", "trl reward", "\nmax_length: 2048\n"),
+        ("task=reward&method=full", "trl reward", "\ncenter_rewards_coefficient: null\n"),
+        ("task=grpo&method=lora&b=8", "trl grpo", "\nvllm_mode: server\n"),
+        ("task=grpo&method=full&b=4&ref=scored", "trl grpo", "\nnum_generations: 4\nbeta: 0.04\n"),
+        ("task=grpo&b=8&vllm=30&vsleep=on&p=amp-bf16-weights", "trl grpo", "\nvllm_enable_sleep_mode: true\n"),
+        ("task=rloo&method=lora&b=8&roll=transformers", "trl rloo", "\nuse_vllm: false\n"),
+        ("task=grpo&method=lora&b=8&gpus=8&shard=zero2", "trl grpo", "\nreward_funcs: ["),
+    ] {
+        let scenario = of(rest);
+        let written =
+            configuration(&scenario, Configuration::Trl).unwrap_or_else(|issue| panic!("{rest}: {issue}"));
+        assert!(written.text.contains(&format!("\n# {command} --config trl.yaml")), "{}", written.text);
+        assert!(written.text.contains(line), "{rest}: {}", written.text);
+        assert_eq!(written.differs, Vec::<String>::new(), "{rest}");
+        let mut over = of("task=sft&st=transformers");
+        (over.cluster, over.answers.prompt) = (scenario.cluster, scenario.answers.prompt);
+        let read = import::read(&written.text, &over).expect("it is a file");
+        assert_eq!(read.left.len(), 0, "{rest}: {:?}", read.left);
+        assert_eq!(read.scenario.task, scenario.task, "{rest}");
+        assert_eq!(estimate(&read.scenario).memory, estimate(&scenario).memory, "{rest}");
+    }
+    // one answer of a step is compared with none
+    let issue = configuration(&of("task=grpo&method=lora&b=1"), Configuration::Trl).expect_err("one answer");
+    assert_eq!(issue.field, Field::Batch);
+    // prompts as long as the data has them
+    let short = configuration(&of("task=grpo&method=lora&b=8&prompt=256"), Configuration::Trl).expect("a file");
+    assert!(short.absent.iter().any(|absent| absent == "Prompt length: 256"), "{:?}", short.absent);
+}
+
 /// Preferences are written for the projects that train them, with rates that are no fine-tuning's, and read back as what they are.
 #[test]
 fn preferences_are_written_and_read_back() {

@@ -49,6 +49,17 @@ test("cells say the largest rank of the methods that have one", async ({ headroo
   await expect(headroom.verdict).toContainText(/Fits|Close/);
 });
 
+test("the largest models of the catalogue are named, and a button opens one that fits", async ({ headroom }) => {
+  await headroom.open("#v=1&view=plan&budget=24");
+  const table = headroom.page.locator("section", { has: headroom.fits });
+  await expect(table).toContainText(/Of 3\d\d models the largest that surely fit: \S+ by Full fine-tuning/, { timeout: 240_000 });
+  const largest = table.getByRole("button", { name: /^Open \S+ · QLoRA/ });
+  const [, name] = (await largest.innerText()).match(/^Open (\S+)/);
+  await largest.click();
+  await expect(headroom.choice("Model")).toHaveValue(new RegExp(`${name}$`));
+  await expect(headroom.verdict).toContainText(/^Fits/);
+});
+
 test("a smaller card trains less", async ({ headroom }) => {
   await headroom.open("#v=1&view=plan");
   const memory = headroom.box("On a card with");

@@ -75,7 +75,11 @@ impl Configuration {
             label: "Python script",
             help: "Runs by itself, with the training library that is chosen.",
         },
-        Choice { slug: "trl", label: "TRL (YAML)", help: "For trl sft --config, or trl dpo and kto." },
+        Choice {
+            slug: "trl",
+            label: "TRL (YAML)",
+            help: "For trl sft --config, or trl dpo, kto, reward, grpo and rloo.",
+        },
         Choice { slug: "axolotl", label: "axolotl (YAML)", help: "For axolotl train." },
         Choice { slug: "llama-factory", label: "LLaMA-Factory (YAML)", help: "For llamafactory-cli train." },
         Choice { slug: "torchtune", label: "torchtune (YAML)", help: "For tune run." },
@@ -122,7 +126,7 @@ impl Configuration {
         match self {
             Configuration::Axolotl => "fine-tuning, DPO, KTO, ORPO, CPO and SimPO",
             Configuration::LlamaFactory => "fine-tuning, DPO, ORPO and SimPO",
-            Configuration::Trl => "fine-tuning, DPO and KTO",
+            Configuration::Trl => "fine-tuning, DPO, KTO, reward models, GRPO and RLOO",
             Configuration::Python
             | Configuration::Torchtune
             | Configuration::Accelerate
@@ -186,7 +190,9 @@ impl Configuration {
                 let said = ["reshard-after-forward", "cpu-offload", "replicas"].contains(&name);
                 outside || cluster && !said || zero || name == "allocator"
             }
-            Configuration::Python | Configuration::Trl => outside || cluster || zero,
+            Configuration::Python => outside || cluster || zero,
+            // how long prompts are is the data's affair
+            Configuration::Trl => outside || cluster || zero || name == "prompt-length",
             // FSDP2's reduction is its own too, and no line of it is read; so is who wraps the model
             Configuration::Accelerate => !cluster && !["reduce-dtype", "wrapped-by", "cp"].contains(&name),
             Configuration::DeepSpeed => !["shard", "cpu-offload"].contains(&name) && !zero,

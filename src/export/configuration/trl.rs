@@ -1,7 +1,8 @@
-//! trl's command: `trl sft --config`, `trl dpo` and `trl kto`.
+//! trl's command: `trl sft --config`, and those of its other trainers.
 
 use super::lines::Lines;
-use super::{Run, Targets};
+use super::{Configuration, Run, Targets};
+use crate::export::answers::{Value, generation, in_a_step};
 use crate::export::rate::learning_rate;
 use crate::import::names::attention;
 use crate::issue::{Field, Issue};
@@ -12,9 +13,14 @@ use crate::scenario::{
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
     let Some(Command { name, data, columns }) = Command::of(scenario.task) else {
-        let message = "of files for TRL (YAML) Headroom writes those of `trl sft`, `trl dpo` and `trl kto`";
+        let message =
+            format!("of files for TRL (YAML) Headroom writes those of {}", Configuration::Trl.tasks());
         return Err(Issue::error(Field::Task, message).with_fix("choose the Python script"));
     };
+    if scenario.task.is_online() && in_a_step(scenario) < 2 {
+        let issue = Issue::error(Field::Batch, "a step has one answer, and answers are compared");
+        return Err(issue.with_fix("choose two answers, or accumulate two"));
+    }
     let mut lines = Lines::default();
     lines.text("model_name_or_path", &run.model());
     lines.set(
@@ -30,21 +36,35 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("attn_implementation", attention(scenario));
     lines.about(columns);
     lines.set("dataset_name", data);
-    lines.set("max_length", scenario.sequence);
-    if scenario.task.has_reference() {
+    if scenario.task.is_online() {
+        lines.about("an example of a reward: put your own here, as its_module.its_function");
+        lines.list("reward_funcs", &["get_soft_overlong_punishment"]);
+        for (name, value) in generation(scenario) {
+            match value {
+                Value::Number(number) => lines.set(name, number),
+                Value::Switch(on) => lines.set(name, on),
+                Value::Word(word) => lines.set(name, word),
+            }
+        }
+    } else {
+        lines.set("max_length", scenario.sequence);
+    }
+    if scenario.task.has_reference() && !scenario.task.is_online() {
         lines.set("precompute_ref_log_probs", scenario.answers.reference == Reference::Precomputed);
     }
-    match scenario.mask {
-        // its default; by it the file is told from DPO's
-        _ if scenario.task == Task::Kto => lines.set("desirable_weight", "1.0"),
-        // pairs are padded
-        _ if scenario.task == Task::Dpo => {}
-        Mask::None | Mask::Ones => {
+    // by its defaults a file is told from other trainers'
+    match (scenario.task, scenario.mask) {
+        (Task::Kto, _) => lines.set("desirable_weight", "1.0"),
+        (Task::Reward, _) => lines.set("center_rewards_coefficient", "null"),
+        (Task::Rloo, _) => lines.set("normalize_advantages", false),
+        (Task::Sft, Mask::None | Mask::Ones) => {
             lines.set("packing", true);
             lines.set("packing_strategy", "wrapped");
         }
-        Mask::Padded => lines.set("packing", false),
-        Mask::Packed | Mask::PaddingFree => lines.set("packing", true),
+        (Task::Sft, Mask::Padded) => lines.set("packing", false),
+        (Task::Sft, Mask::Packed | Mask::PaddingFree) => lines.set("packing", true),
+        // they pad what they are given
+        _ => {}
     }
     lines.about("what is trained");
     lines.set("use_peft", scenario.method.has_adapters());
@@ -87,7 +107,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("use_reentrant", scenario.checkpointing.is_reentrant());
         });
     }
-    lines.set("activation_offloading", scenario.savings.offloading == Offloading::On);
+    if !scenario.task.is_online() {
+        lines.set("activation_offloading", scenario.savings.offloading == Offloading::On);
+    }
     if scenario.evaluates() {
         lines.set("eval_strategy", "steps");
         lines.set("eval_steps", 100);
@@ -129,14 +151,18 @@ impl Command {
                 let columns = "data: of the Hub, with columns \"prompt\", \"completion\" and \"label\"";
                 ("kto", "trl-lib/kto-mix-14k", columns)
             }
+            Task::Reward => {
+                let columns = "data: of the Hub, with columns \"chosen\" and \"rejected\"";
+                ("reward", "trl-lib/ultrafeedback_binarized", columns)
+            }
+            Task::Grpo => ("grpo", "trl-lib/tldr", "data: of the Hub, with a column \"prompt\""),
+            Task::Rloo => ("rloo", "trl-lib/tldr", "data: of the Hub, with a column \"prompt\""),
+            // trl has no command for them
             Task::Classify
             | Task::Embed
             | Task::Orpo
             | Task::Cpo
             | Task::Simpo
-            | Task::Reward
-            | Task::Grpo
-            | Task::Rloo
             | Task::Ppo
             | Task::Distil
             | Task::Generate => return None,

@@ -3,10 +3,11 @@
 use super::parts::class;
 use super::python::{Call, boolean, string};
 use super::run::Run;
+use crate::export::answers::{self, Value};
 use crate::export::projected::trainers_name;
 use crate::export::rate::learning_rate;
 use crate::issue::{Field, Issue};
-use crate::scenario::{LossKernel, Mask, Method, Offloading, Precision, Reference, Rollouts, Scenario, Task};
+use crate::scenario::{LossKernel, Mask, Method, Offloading, Precision, Reference, Scenario, Task};
 
 /// The inputs that it says beside those that every file says.
 pub(super) const SAID: &[&str] = &[
@@ -203,23 +204,11 @@ fn refuse(scenario: &Scenario) -> Result<(), Issue> {
         let message = "under DeepSpeed's bf16 engine this trainer prepares 4-bit weights as for bf16 mixed";
         return Err(Issue::error(Field::Precision, message).with_fix("choose bf16 mixed"));
     }
-    if scenario.task.is_online() && answers(scenario) < 2 {
+    if scenario.task.is_online() && answers::in_a_step(scenario) < 2 {
         let issue = Issue::error(Field::Batch, "a step has one answer, and answers are compared");
         return Err(issue.with_fix("choose two answers, or accumulate two"));
     }
     Ok(())
-}
-
-/// Answers of a step on all GPUs.
-fn answers(scenario: &Scenario) -> u64 {
-    let each = scenario.batch.saturating_mul(scenario.accumulation);
-    each.saturating_mul(scenario.cluster.gpus.max(1))
-}
-
-/// Answers to a prompt: trl's eight where a step's answers can be divided so, else the most below it that they can be, or all.
-fn to_a_prompt(scenario: &Scenario) -> u64 {
-    let all = answers(scenario);
-    (2..=8).rev().find(|count| all.is_multiple_of(*count)).unwrap_or(all)
 }
 
 fn imports(scenario: &Scenario, own_optimizer: bool) -> String {
@@ -322,22 +311,11 @@ pub(super) fn arguments(
     run.evaluation_arguments(run.saving_arguments(run.engine_arguments(call)))
 }
 
-/// How long answers are, how many there are to a prompt, whether there is a reference, and who generates them.
+/// How answers come about, in Python.
 fn generation(scenario: &Scenario, call: Call) -> Call {
-    let referred = scenario.answers.reference == Reference::Scored;
-    let call = call
-        .keyword("max_completion_length", scenario.sequence.saturating_sub(scenario.answers.prompt))
-        .keyword("num_generations", to_a_prompt(scenario))
-        .keyword("beta", if referred { "0.04" } else { "0.0" });
-    match (scenario.answers.rollouts, scenario.reserve.vllm) {
-        (Rollouts::Transformers, _) => call.keyword("use_vllm", "False"),
-        (Rollouts::Server, 0) => call.keyword("use_vllm", "True").keyword("vllm_mode", "\"server\""),
-        (Rollouts::Server, percent) => call
-            .keyword("use_vllm", "True")
-            .keyword("vllm_mode", "\"colocate\"")
-            .keyword("vllm_gpu_memory_utilization", percent as f64 / 100.0)
-            // of the model's own context one sequence may have no room, where vLLM does not start
-            .keyword("vllm_max_model_length", scenario.sequence)
-            .keyword_if("vllm_enable_sleep_mode", scenario.reserve.sleeps.then_some("True")),
-    }
+    answers::generation(scenario).into_iter().fold(call, |call, (name, value)| match value {
+        Value::Number(number) => call.keyword(name, number),
+        Value::Switch(on) => call.keyword(name, boolean(on)),
+        Value::Word(word) => call.keyword(name, string(word)),
+    })
 }

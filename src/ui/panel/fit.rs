@@ -7,7 +7,7 @@ use super::need::open;
 use super::rows::{pieces, summed_up};
 use crate::hardware::{Gpu, Vendor};
 use crate::model::catalogue;
-use crate::plan::{self, FitCell, FitRow, Measure, Verdict, largest_that_fit};
+use crate::plan::{self, FitCell, FitRow, LargestModel, Measure, Verdict, largest_in_words};
 use crate::scenario::{Method, ModelChoice, Scenario, Stack};
 use crate::ui::asked::{Listed, MOST_MODELS};
 use crate::ui::behind::Behind;
@@ -68,6 +68,30 @@ pub fn Models() -> impl IntoView {
             Some(row)
         },
     );
+    let largest = pieces(
+        state,
+        move || (base(), asked.words.get(), memory(), asked.measure.get()),
+        |(base, words, memory, measure)| {
+            let ask = |method| {
+                Question::Largest(Box::new(base.clone()), words.clone(), *memory, *measure, method as usize)
+            };
+            measure.methods(base.task).map(ask).collect()
+        },
+        Place::Largest,
+        |answer| {
+            let Answer::Largest(found) = answer else { return None };
+            found
+        },
+    );
+    let largest_by_method = move || {
+        let methods: Vec<Method> = asked.measure.get().methods(base().task).collect();
+        let heard = largest.heard.get();
+        methods
+            .into_iter()
+            .zip(heard)
+            .filter_map(|(method, found)| Some((method, *found?)))
+            .collect::<Vec<_>>()
+    };
     // On a card that is not followed nothing is promised.
     let foreign = move || {
         let is_foreign = |gpu: Gpu| gpu.vendor != Vendor::Nvidia;
@@ -99,8 +123,8 @@ pub fn Models() -> impl IntoView {
         let listed = listed();
         match listed.is_empty() {
             true => asked.words.with(|words| format!("No model is called “{}”.", words.trim())),
-            false => summed_up(found.busy, found.stopped, &found.looking("Looking at every model"), || {
-                gist(&listed, asked.measure.get())
+            false => summed_up(largest.busy, largest.stopped, "Looking for the largest models …", || {
+                largest_in_words(&largest_by_method(), base().task)
             }),
         }
     };
@@ -119,6 +143,7 @@ pub fn Models() -> impl IntoView {
         <p class="remark" aria-live="polite">
             {told}
         </p>
+        <p class="tools-row">{move || opened(state, &largest_by_method())}</p>
         <p class="message warning" hidden=Signal::derive(move || !foreign())>
             "By its tensors alone: this card’s kernels and allocator are not followed."
         </p>
@@ -210,10 +235,20 @@ fn Asking(
     }
 }
 
-/// The largest model of those listed that fits, by method.
-fn gist(rows: &[(Scenario, Option<FitRow>)], measure: Measure) -> String {
-    let heard: Vec<&FitRow> = rows.iter().filter_map(|(_, row)| row.as_ref()).collect();
-    rows.first().map_or_else(String::new, |(scenario, _)| largest_that_fit(&heard, scenario, measure))
+/// What opens the largest models, each with the most of it that fits.
+fn opened(state: State, found: &[(Method, LargestModel)]) -> Vec<impl IntoView + use<>> {
+    let button = |(_, largest): &(Method, LargestModel)| {
+        let FitCell::Fits { scenario, .. } = &largest.sure.as_ref()?.cell else { return None };
+        let scenario = scenario.clone();
+        let title = summary::title(&scenario);
+        let told = format!("Opened {title}");
+        Some(view! {
+            <button type="button" class="tool" on:click=move |_| open(state, &scenario, &told)>
+                {format!("Open {title}")}
+            </button>
+        })
+    };
+    found.iter().filter_map(button).collect()
 }
 
 /// The models of the table: first the scenario's own, where it is none of them anyway.
@@ -347,24 +382,6 @@ mod tests {
             in_words(state, &Scenario::default(), true, rows.first(), Unit::Binary)
         });
         assert_eq!((row.class, row.head.text.as_str()), ("own", "Llama-3.1-8B"));
-        let named = |id: &str| Scenario { model: ModelChoice::Catalogue(id.into()), ..Scenario::default() };
-        let of = |id: &str, rows: &[FitRow]| (named(id), rows.first().cloned());
-        let small = plan::table(&["openai-community/gpt2"], &Scenario::default(), Bytes::gib(24.));
-        let listed = [of("openai-community/gpt2", &small), of("meta-llama/Llama-3.1-8B", &rows)];
-        assert_eq!(
-            gist(&listed, Measure::Batch),
-            "Of these the largest that surely fit: gpt2 by Full fine-tuning, Llama-3.1-8B by LoRA, Llama-3.1-8B by QLoRA."
-        );
-        assert_eq!(
-            gist(&[(named("meta-llama/Llama-3.1-8B"), None)], Measure::Batch),
-            "None of them surely fits."
-        );
-        let longest = plan::row(&named("meta-llama/Llama-3.1-8B"), Bytes::gib(24.), Measure::Length);
-        let said = gist(&[(named("meta-llama/Llama-3.1-8B"), Some(longest))], Measure::Length);
-        assert_eq!(
-            said,
-            "Of these the largest that surely fit: Llama-3.1-8B by LoRA, Llama-3.1-8B by QLoRA."
-        );
         let [full, _, qlora] = &row.cells[..] else { panic!("a cell per method") };
         assert!(full.text.starts_with("needs ") && full.text.ends_with("GiB"), "{}", full.text);
         assert!(

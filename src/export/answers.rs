@@ -1,0 +1,57 @@
+//! How answers that are rewarded come about, as trl's arguments say it: in a script and in a file.
+
+use crate::scenario::{Reference, Rollouts, Scenario};
+
+/// What an argument is given.
+pub(super) enum Value {
+    /// A number, as it is written.
+    Number(String),
+    /// A switch.
+    Switch(bool),
+    /// A word.
+    Word(&'static str),
+}
+
+/// How long answers are, how many there are to a prompt, whether there is a reference, and who generates them (trl 1.16,
+/// `GRPOConfig` and `RLOOConfig`).
+pub(super) fn generation(scenario: &Scenario) -> Vec<(&'static str, Value)> {
+    let number = |number: u64| Value::Number(number.to_string());
+    let referred = scenario.answers.reference == Reference::Scored;
+    let mut arguments = vec![
+        ("max_completion_length", number(scenario.sequence.saturating_sub(scenario.answers.prompt))),
+        ("num_generations", number(to_a_prompt(scenario))),
+        ("beta", Value::Number(if referred { "0.04" } else { "0.0" }.to_owned())),
+    ];
+    match (scenario.answers.rollouts, scenario.reserve.vllm) {
+        (Rollouts::Transformers, _) => arguments.push(("use_vllm", Value::Switch(false))),
+        (Rollouts::Server, 0) => {
+            arguments.extend([("use_vllm", Value::Switch(true)), ("vllm_mode", Value::Word("server"))]);
+        }
+        (Rollouts::Server, percent) => {
+            let share = Value::Number((percent as f64 / 100.0).to_string());
+            arguments.extend([
+                ("use_vllm", Value::Switch(true)),
+                ("vllm_mode", Value::Word("colocate")),
+                ("vllm_gpu_memory_utilization", share),
+                // of the model's own context one sequence may have no room, where vLLM does not start
+                ("vllm_max_model_length", number(scenario.sequence)),
+            ]);
+            if scenario.reserve.sleeps {
+                arguments.push(("vllm_enable_sleep_mode", Value::Switch(true)));
+            }
+        }
+    }
+    arguments
+}
+
+/// Answers of a step on all GPUs.
+pub(super) fn in_a_step(scenario: &Scenario) -> u64 {
+    let each = scenario.batch.saturating_mul(scenario.accumulation);
+    each.saturating_mul(scenario.cluster.gpus.max(1))
+}
+
+/// Answers to a prompt: trl's eight where a step's answers can be divided so, else the most below it that they can be, or all.
+fn to_a_prompt(scenario: &Scenario) -> u64 {
+    let all = in_a_step(scenario);
+    (2..=8).rev().find(|count| all.is_multiple_of(*count)).unwrap_or(all)
+}
