@@ -194,14 +194,29 @@ pub(super) fn held(architecture: &Architecture, gpu: &Gpu, scenario: Scenario, m
 }
 
 /// Whether a scenario runs on a card as it is, or on several GPUs under another engine, of which it may need another least.
-pub(super) fn holds(architecture: &Architecture, gpu: &Gpu, scenario: &Scenario, measure: Measure) -> bool {
-    let is_many = scenario.cluster.is_many();
-    let others = || other_engines(scenario).into_iter().map(|other| measure.least(&other));
-    let engines = std::iter::once(scenario.clone()).chain(is_many.then(others).into_iter().flatten());
-    let runs = |engine: Scenario| {
-        stopped(&engine).is_none() && runs(architecture, &engine, gpu).is_ok_and(|largest| largest.is_some())
+///
+/// # Errors
+/// Why it has no answer, where no engine has one.
+pub(super) fn holds(
+    architecture: &Architecture,
+    gpu: &Gpu,
+    scenario: &Scenario,
+    measure: Measure,
+) -> Result<bool, Issue> {
+    let holds = |engine: &Scenario| match stopped(engine) {
+        Some(issue) => Err(issue),
+        None => runs(architecture, engine, gpu).map(|largest| largest.is_some()),
     };
-    engines.into_iter().any(runs)
+    let mut found = holds(scenario);
+    if scenario.cluster.is_many() {
+        for other in other_engines(scenario) {
+            if found == Ok(true) {
+                break;
+            }
+            found = holds(&measure.least(&other)).or(found);
+        }
+    }
+    found
 }
 
 /// The scenario under other engines of its GPUs: whole copies, which need the most and send the least, then others.

@@ -62,7 +62,6 @@ pub fn largest_model(models: &[Scenario], memory: Bytes, measure: Measure, metho
         let base = on_card(base, memory);
         let (Ok(architecture), Ok(gpu)) = (base.architecture(), base.gpu()) else { continue };
         let Ok(scenario) = of_method(&base, method) else { continue };
-        found.answered |= scenario.stop().is_none();
         let least = measure.least(&scenario);
         let runs = |gpu: &Gpu| holds(&architecture, gpu, &least, measure);
         let most = || HeldModel {
@@ -70,11 +69,13 @@ pub fn largest_model(models: &[Scenario], memory: Bytes, measure: Measure, metho
             cell: held(&architecture, &gpu, scenario.clone(), measure),
         };
         let sure = less_doubt(&architecture, &least, gpu.clone());
-        if runs(&sure) {
+        let surely = runs(&sure);
+        found.answered |= surely.is_ok();
+        if surely == Ok(true) {
             found.sure = Some(most());
             break;
         }
-        if found.close.is_none() && runs(&gpu) {
+        if found.close.is_none() && runs(&gpu) == Ok(true) {
             found.close = Some(most());
         }
     }

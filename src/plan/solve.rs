@@ -179,8 +179,11 @@ pub(super) fn runs(
     scenario: &Scenario,
     gpu: &Gpu,
 ) -> Result<Option<Largest>, Issue> {
+    if !Sample::new(&step::run(architecture, scenario, gpu)?, gpu).fits() {
+        return Ok(None);
+    }
     let set = |scenario: &mut Scenario, batch| scenario.batch = batch;
-    Solver { architecture, gpu, set, grain: scenario.batch, base: 0 }.one(scenario, 1)
+    Solver { architecture, gpu, set, grain: scenario.batch, base: 0 }.replayed(&mut scenario.clone(), 1)
 }
 
 /// How many tokens the model knows positions for, but for those that come after.

@@ -33,7 +33,7 @@ fn fit_takes_words_for_models_and_says_the_longest_sequence() {
 #[test]
 fn fit_says_the_largest_model_of_the_catalogue() {
     let largest = |arguments: &[&str]| {
-        let json = says(&[&["fit", "--memory", "12GB", "--json"], arguments].concat());
+        let json = headroom(&[&["fit", "--memory", "12GB", "--json"], arguments].concat()).out;
         let table: Value = serde_json::from_str(&json).unwrap();
         let size = |method: &str| {
             let id = table["largest"][method]["fits"].as_str().expect("one fits");
@@ -42,9 +42,9 @@ fn fit_says_the_largest_model_of_the_catalogue() {
         (size("full"), size("lora"), size("qlora"))
     };
     let of_all = largest(&[]);
-    assert_eq!(of_all, largest(&["--all"]));
+    // more of them are named so than are listed
     let (full, lora, qlora) = largest(&["--models", "qwen"]);
-    assert!(full <= of_all.0 && lora <= of_all.1 && qlora <= of_all.2);
+    assert!(full <= of_all.0 && lora <= of_all.1 && qlora < of_all.2);
     let text = says(&["fit", "--memory", "12GB", "--models", "llama 70b"]);
     let (models, all) =
         (headroom::model::catalogue::among("llama 70b").len(), headroom::model::catalogue::entries().len());

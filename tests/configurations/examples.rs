@@ -425,7 +425,11 @@ fn what_is_rewarded_is_written_and_read_back() {
         ("task=reward&method=full", "trl reward", "\ncenter_rewards_coefficient: null\n"),
         ("task=grpo&method=lora&b=8", "trl grpo", "\nvllm_mode: server\n"),
         ("task=grpo&method=full&b=4&ref=scored", "trl grpo", "\nnum_generations: 4\nbeta: 0.04\n"),
-        ("task=grpo&b=8&vllm=30&vsleep=on&p=amp-bf16-weights", "trl grpo", "\nvllm_enable_sleep_mode: true\n"),
+        (
+            "task=grpo&b=8&vllm=30&vsleep=on&p=amp-bf16-weights",
+            "trl grpo",
+            "\nvllm_enable_sleep_mode: true\n",
+        ),
         ("task=rloo&method=lora&b=8&roll=transformers", "trl rloo", "\nuse_vllm: false\n"),
         ("task=grpo&method=lora&b=8&gpus=8&shard=zero2", "trl grpo", "\nreward_funcs: ["),
     ] {
@@ -446,7 +450,8 @@ fn what_is_rewarded_is_written_and_read_back() {
     let issue = configuration(&of("task=grpo&method=lora&b=1"), Configuration::Trl).expect_err("one answer");
     assert_eq!(issue.field, Field::Batch);
     // prompts as long as the data has them
-    let short = configuration(&of("task=grpo&method=lora&b=8&prompt=256"), Configuration::Trl).expect("a file");
+    let short =
+        configuration(&of("task=grpo&method=lora&b=8&prompt=256"), Configuration::Trl).expect("a file");
     assert!(short.absent.iter().any(|absent| absent == "Prompt length: 256"), "{:?}", short.absent);
 }
 
