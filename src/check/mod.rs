@@ -29,7 +29,7 @@ use crate::estimate::estimate;
 use crate::hardware::Gpu;
 use crate::memory::Memory;
 use crate::plan::Replayed;
-use crate::scenario::Scenario;
+use crate::scenario::{GpuChoice, Scenario};
 use crate::share;
 use crate::step::Milestone;
 use crate::units::Bytes;
@@ -228,7 +228,9 @@ fn check_case(
     let scenario = &case.scenario;
     let tensors = predict(scenario)?;
     let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
-    let gpu = if case.bounded { gpu } else { Gpu { memory: UNLIMITED, ..gpu } };
+    // what a row says of the device's memory decided where things were
+    let knows_memory = case.bounded || matches!(scenario.gpu, GpuChoice::Custom(_));
+    let gpu = if knows_memory { gpu } else { Gpu { memory: UNLIMITED, ..gpu } };
     let percent = band(&architecture, scenario).percent;
     let Replayed { recording, on_card, memory, .. } = Replayed::of(&architecture, scenario, &gpu, &tensors)?;
     for Measured { metric, milestone, bytes: measured } in &case.measured {

@@ -18,9 +18,10 @@ use crate::scenario::{
     Reserve, Savings, Scenario, Spikes, Split, Stack, StepTime, Task, Teacher, TeacherWeights, Tuner,
 };
 use crate::step::Milestone;
+use crate::units::Bytes;
 
 /// Keys that only name the case or the run.
-const NAMES: [&str; 6] = ["id", "model", "note", "preset", "tags", "total_gib"];
+const NAMES: [&str; 5] = ["id", "model", "note", "preset", "tags"];
 
 pub(super) fn read(row: &Value) -> Result<Case, CheckError> {
     let case = row.get("case").ok_or("there is no case")?;
@@ -406,13 +407,21 @@ fn modules(names: &[Value]) -> Result<Modules, CheckError> {
     })
 }
 
-/// A card of the device's compute capability: it decides kernels and workspaces, and nothing else of the card matters.
+/// A card of the device's compute capability, which decides kernels and workspaces. How much memory it has matters where the row says it:
+/// of a device of 8.0, whose kernels a card known by its memory alone has.
 fn card(fields: &mut Fields<'_>, row: &Value) -> Result<GpuChoice, CheckError> {
     let asked = fields.text("cc")?;
     let mut device = Fields::of(row.get("device").unwrap_or(&Value::Null), &[]);
     let text = device.text("cc")?.or(asked).unwrap_or("9.0");
     let capability: ComputeCapability = text.parse().map_err(|error: NotACapability| error.to_string())?;
     let gpu = Gpu::with_capability(capability).ok_or_else(|| unknown("compute capability", text))?;
+    let gib = |value: &Value| value.as_f64().filter(|gib| gib.is_finite() && *gib > 0.);
+    if let Some(gib) = fields.typed("total_gib", "an amount of GiB", gib)? {
+        return match text {
+            "8.0" => Ok(GpuChoice::Custom(Bytes::gib(gib))),
+            _ => Err(unknown("compute capability of a device with so much memory", text)),
+        };
+    }
     Ok(GpuChoice::Catalogue(gpu.slug.to_string()))
 }
 

@@ -10,7 +10,7 @@ use super::input::Input;
 use super::output::Output;
 use super::table::aligned;
 use crate::explain::{Line, explain};
-use crate::export::Answer;
+use crate::export::{Answer, whose};
 use crate::memory::{Category, Memory};
 use crate::plan::Replayed;
 use crate::text::one_line;
@@ -43,7 +43,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     }
     Ok(Output::of(match arguments.json {
         true => to_json(&memory, &lines),
-        false => to_text(&one_line(&scenario.model_name()), &memory, &lines),
+        false => {
+            let whose = whose(scenario, &memory).map_or_else(String::new, |whose| format!(", {whose}"));
+            to_text(&one_line(&scenario.model_name()), &whose, &memory, &lines)
+        }
     })
     .noting(asked.notices))
 }
@@ -52,9 +55,10 @@ fn exact(bytes: Bytes) -> String {
     format!("{} bytes", grouped(bytes.0))
 }
 
-fn to_text(model: &str, memory: &Memory, lines: &[Line]) -> String {
+fn to_text(model: &str, whose: &str, memory: &Memory, lines: &[Line]) -> String {
     let (phase, peak) = memory.peak();
-    let mut out = format!("{model}: {} allocated at the peak, in the {}\n", exact(peak.bytes), phase.label());
+    let mut out =
+        format!("{model}: {} allocated at the peak, in the {}{whose}\n", exact(peak.bytes), phase.label());
     for part in lines.chunk_by(|a, b| a.category == b.category) {
         let category = part[0].category;
         // Writing to a `String` cannot fail.

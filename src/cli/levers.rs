@@ -138,10 +138,15 @@ fn needed(lever: &Lever) -> Cell {
 fn to_text((scenario, gpu): (&Scenario, &Gpu), found: &Levers, table: &Table) -> String {
     let stops = scenario.stop().map_or_else(String::new, |issue| format!("It would stop: {issue}\n"));
     let mut out = format!(
-        "{} needs {} of {} on {}: {}\n{stops}\n",
+        "{} needs {} of {} on {}{}: {}\n{stops}\n",
         scenario.model_name(),
         found.needed,
         gpu.memory,
+        if scenario.cluster.is_many() {
+            format!("each of {} × ", grouped(scenario.cluster.gpus))
+        } else {
+            String::new()
+        },
         gpu.name,
         lower(found.verdict),
     );
@@ -202,8 +207,8 @@ fn to_text((scenario, gpu): (&Scenario, &Gpu), found: &Levers, table: &Table) ->
     if let Some(lever) = &found.offloaded {
         let gpus = grouped(lever.scenario.cluster.gpus);
         out.push_str(&format!(
-            "With weights and optimizer in the CPU's memory {gpus} do: {} on each, and {} of RAM\n",
-            lever.needed, lever.on_host
+            "With weights and optimizer in the CPU's memory {gpus} do: {}\n",
+            lever.needed_in_words(|bytes| bytes.to_string())
         ));
     }
     out

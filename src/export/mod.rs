@@ -28,7 +28,7 @@ use crate::plan::{Level, Margin, Outcome};
 use crate::scenario::Scenario;
 use crate::share;
 use crate::text::one_line;
-use crate::units::{Between, Bytes};
+use crate::units::{Between, Bytes, grouped};
 
 pub use crate::plan::Answer;
 pub use configuration::{Configuration, Written, configuration};
@@ -335,6 +335,17 @@ fn parameters(scenario: &Scenario, memory: &Memory) -> Value {
 /// On how many GPUs the figures are the same: on all of them, or on those of the stage that needs most.
 fn alike(scenario: &Scenario, memory: &Memory) -> u64 {
     scenario.cluster.gpus / memory.rank.map_or(1, |rank| rank.stages.max(1))
+}
+
+/// Whose the figures are where there are several GPUs: `on each of 32 GPUs of stage 2 of 16, which holds 8 layers … (ranks 32 to 63)`.
+pub fn whose(scenario: &Scenario, memory: &Memory) -> Option<String> {
+    let each = alike(scenario, memory);
+    let of =
+        memory.rank.map_or_else(String::new, |rank| format!(" of {} ({})", rank.words(), rank.ranks(each)));
+    scenario.cluster.is_many().then(|| match each {
+        1 => format!("on the one GPU{of}"),
+        _ => format!("on each of {} GPUs{of}", grouped(each)),
+    })
 }
 
 /// How many parameters there are.

@@ -10,7 +10,9 @@ use crate::units::grouped;
 pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String)> {
     let speed = pace.tokens_per_second();
     let tokens = scenario.data.trained();
-    let [per_second, step, all] = if scenario.task.trains() {
+    let [per_second, step, all] = if scenario.cluster.is_many() {
+        ["Tokens per second on all GPUs", "Optimizer step", "The whole data set"]
+    } else if scenario.task.trains() {
         ["Tokens per second", "Optimizer step", "The whole data set"]
     } else {
         ["New tokens per second", "One call of generate", "As many new tokens"]

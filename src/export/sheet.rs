@@ -1,7 +1,7 @@
 //! The table that every export is written from.
 
 use super::pace::duration;
-use super::{Answer, Counts, alike, needed_in_stages};
+use super::{Answer, Counts, needed_in_stages, whose};
 use crate::accuracy;
 use crate::hardware::{Class, Vendor};
 use crate::memory::{Category, Iteration, Memory, Phase, in_order};
@@ -177,13 +177,8 @@ impl Builder<'_> {
 
     fn verdict(&self) -> Vec<Line> {
         vec![
-            self.figure("Figures are those", |scenario, memory| match (memory.rank, scenario.cluster.gpus) {
-                (_, 0 | 1) => Cell::Empty,
-                (rank, _) => {
-                    let each = grouped(alike(scenario, memory));
-                    let of = rank.map_or_else(String::new, |rank| format!(" of {}", rank.words()));
-                    Cell::Text(format!("on each of {each} GPUs{of}"))
-                }
+            self.figure("Figures are those", |scenario, memory| {
+                whose(scenario, memory).map_or(Cell::Empty, Cell::Text)
             }),
             self.figure("Needed", |_, memory| Cell::Amount(memory.needed())),
             self.figure("vLLM's share, in what is needed", |scenario, _| {

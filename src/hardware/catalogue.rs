@@ -22,7 +22,7 @@ pub(super) fn by_slug(slug: &str) -> Option<&'static Gpu> {
 }
 
 /// The card of that slug or name, however it is spelled, or that a driver calls so: `RTX 4090`, `4090` and `NVIDIA GeForce RTX 4090`
-/// are rtx-4090. None where several might be meant, as by `a100`.
+/// are rtx-4090, and `h100 80gb` the first of those with 80 GB. None where several might be meant, as by `a100`.
 pub(crate) fn spelled(text: &str) -> Option<&'static Gpu> {
     let asked = asked(text);
     let query = plain(asked.clone());
@@ -63,6 +63,14 @@ pub(crate) fn spelled(text: &str) -> Option<&'static Gpu> {
             only(&is_called).filter(|_| !gpus().any(|gpu| plain(words(&gpu.name)).starts_with(&query)))
         })
         .or_else(|| only(&has_all))
+        .or_else(|| alike(&search(text)))
+}
+
+/// The first of some cards that are one to a step: of the same capability and as much memory, as H100s of 80 GB in either form.
+fn alike(found: &[&'static Gpu]) -> Option<&'static Gpu> {
+    let first = *found.first().filter(|gpu| gpu.capability.is_some())?;
+    let is_same = |gpu: &&Gpu| (gpu.capability, gpu.marketed_gb) == (first.capability, first.marketed_gb);
+    found.iter().all(|gpu| is_same(&gpu)).then_some(first)
 }
 
 /// What drivers call cards, but for the maker, where the words of the catalogue's name do not tell: `nvidia-smi --query-gpu=name`. A
@@ -213,6 +221,7 @@ fn also_called(gpu: &Gpu) -> &'static str {
     match (gpu.vendor, &*gpu.slug) {
         (Vendor::Apple, _) => "mac macbook",
         (_, "t4") => "colab kaggle",
+        (_, "h100-sxm-80gb" | "h200-sxm" | "b200" | "b300" | "a100-sxm-80gb" | "a100-sxm-40gb") => "dgx",
         _ => "",
     }
 }
@@ -341,6 +350,10 @@ mod tests {
             ("DGX Spark", Some("gb10")),
             ("a100", None),
             ("h100", None),
+            ("H100-80GB", Some("h100-sxm-80gb")),
+            ("a100 80gb", Some("a100-sxm-80gb")),
+            ("DGX H100", Some("h100-sxm-80gb")),
+            ("16gb", None),
             ("rtx 6000", None),
             ("Apple M3 Max", None),
             ("90", None),
@@ -469,6 +482,7 @@ mod tests {
             ("1080ti", "gtx-1080-ti"),
             ("7900xtx", "rx-7900-xtx"),
             ("colab", "t4"),
+            ("dgx h100", "h100-sxm-80gb"),
         ] {
             assert_eq!(first(query), slug, "{query}");
         }

@@ -111,6 +111,9 @@ pub(super) fn of_arguments_wrapped(reader: &mut Reader, wrapper: (WrappedBy, &st
         deepspeed::read(reader);
     }
     if let Some(said) = reader.take(&shipped::FILES) {
+        if let Some(engine) = shipped::engine_by_name(&said.text()) {
+            reader.assume("shard", engine, &format!("{}: by the file's name", said.said));
+        }
         reader.leave(&said.said, "this is another file: read it too");
     }
     number_of_gpus(reader);

@@ -5,6 +5,23 @@ use serde_json::{Map, Value};
 use super::reader::Reader;
 use super::syntax::setting::of_table;
 
+/// The engine that a file's name speaks of: `ds_zero3.json`, `ds3.json`, `z3.json`, `stage_3.json`, `fsdp2.yaml`.
+pub(super) fn engine_by_name(path: &str) -> Option<&'static str> {
+    let name = path.rsplit(['/', '\\']).next()?.to_lowercase();
+    let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    let stage = |stage: u8| {
+        ["zero", "zerostage", "stage", "ds", "deepspeed", "z"]
+            .iter()
+            .any(|word| letters.contains(&format!("{word}{stage}")))
+    };
+    match [3, 2, 1].into_iter().find(|number| stage(*number)) {
+        Some(3) => Some("zero3"),
+        Some(2) => Some("zero2"),
+        Some(_) => Some("zero1"),
+        None => letters.contains("fsdp").then_some("fsdp2"),
+    }
+}
+
 /// Where trl has them.
 const TRLS_FOLDER: &str = "accelerate_configs";
 

@@ -1,7 +1,7 @@
 //! The answer to a scenario: what it needs, what it does on its card, and the verdict on both.
 
 use super::fit::{Fit, fits};
-use super::on_card::{OnCard, Outcome, replayed};
+use super::on_card::{OnCard, Outcome, of_recorded, replayed};
 use super::recorded::Recorded;
 use super::time::{Pace, pace};
 use super::verdict::Verdict;
@@ -66,11 +66,13 @@ impl Answer {
         let replay = || {
             let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
             let run = recorded.of(&architecture, scenario, &gpu)?;
-            Ok(replayed(&architecture, scenario, &gpu, (&run.0, &run.1)))
+            let (on_card, replay) = replayed(&architecture, scenario, &gpu, (&run.0, &run.1));
+            let memory = of_recorded(&architecture, scenario, &gpu, (memory, &run.0))?;
+            Ok((on_card, memory.replayed(replay)))
         };
         match replay() {
-            Ok((on_card, replay)) => {
-                self.estimate.memory = Some(memory.replayed(replay));
+            Ok((on_card, memory)) => {
+                self.estimate.memory = Some(memory);
                 self.on_card = Some(on_card);
             }
             Err(issue) => self.estimate.issues.push(Issue { severity: Severity::Warning, ..issue }),

@@ -1,5 +1,6 @@
 //! What a run does on a card: the allocator under the card's capacity, and what `nvidia-smi` then shows.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use crate::hardware::Gpu;
 use crate::memory::{Counted, Memory};
 use crate::model::Architecture;
 use crate::scenario::{Allocator, Issue, Scenario};
-use crate::step::{Failure, Recording, Replay};
+use crate::step::{Failure, Recording, Replay, run_stage};
 use crate::units::{Between, Bytes};
 
 /// Whether the run gets through.
@@ -189,6 +190,24 @@ impl Run<'_> {
     }
 }
 
+/// The estimate of what was recorded: of another stage of a pipeline than the one whose tensors take most, where that reserves more.
+///
+/// # Errors
+/// As [`step::run`](crate::step::run).
+pub(super) fn of_recorded<'m>(
+    architecture: &Architecture,
+    scenario: &Scenario,
+    gpu: &Gpu,
+    (memory, recording): (&'m Memory, &Recording),
+) -> Result<Cow<'m, Memory>, Issue> {
+    match memory.rank {
+        Some(rank) if recording.stage > 0 && rank.stage != recording.stage => {
+            Ok(Cow::Owned(run_stage(architecture, scenario, gpu, recording.stage)?))
+        }
+        Some(_) | None => Ok(Cow::Borrowed(memory)),
+    }
+}
+
 impl Memory {
     /// The estimate with the peaks that the allocator counts, by blocks, in place of those of tensors.
     pub fn replayed(&self, replay: Replay) -> Memory {
@@ -224,7 +243,8 @@ impl Replayed {
         let recording = Recording::of(architecture, scenario, gpu)?;
         let (on_card, replay) = replayed(architecture, scenario, gpu, (&recording, &Replays::default()));
         let peak = replay.highest;
-        Ok(Replayed { recording, on_card, memory: memory.replayed(replay), peak })
+        let memory = of_recorded(architecture, scenario, gpu, (memory, &recording))?.replayed(replay);
+        Ok(Replayed { recording, on_card, memory, peak })
     }
 }
 
@@ -339,6 +359,41 @@ mod tests {
                 (on_card.outcome, on_card.close)
             };
             assert_eq!([1., 2.5, 4.5, 7.].map(left), close.map(|close| (Outcome::Runs, close)), "{way}");
+        }
+    }
+
+    /// Of SimuMax's Llama-3.1-405B in four layers on two stages the second's tensors take more, and the first reserves more, as it did on its
+    /// B200s (91.1 to 92.3 GiB against 87.7 to 88.6).
+    #[test]
+    fn the_stage_that_is_shown_reserves_most() {
+        let l4 = "m=l4(head_dim:128,hidden_act:silu,hidden_size:16384,intermediate_size:53248,max_position_embeddings:131072,model_type:llama,\
+                  num_attention_heads:128,num_hidden_layers:4,num_key_value_heads:8,tie_word_embeddings:!f,vocab_size:128256)\
+                  &s=4096&loss=te&gpu=b200&pp=2";
+        for link in [
+            l4,
+            "m=meta-llama/Llama-3.1-8B&gpu=h100-sxm-80gb&pp=4&tp=2&sp=on",
+            "m=Qwen/Qwen2.5-14B&gpu=b200&pp=8",
+        ] {
+            let of = |stage: u64| {
+                let link = format!(
+                    "v=1&{link}&method=full&p=amp-bf16-weights&o=adamw&ga=8&gc=off&attn=cudnn&st=megatron&gpus=8&shard=dist-opt&timpl=transformer-engine"
+                );
+                let mut scenario = crate::share::decode(&link).scenarios.remove(0);
+                scenario.cluster.layout.stage = stage;
+                let answer = crate::plan::Answer::of(scenario);
+                let rank = answer.estimate.memory.as_ref().and_then(|memory| memory.rank).expect("a stage");
+                (
+                    answer.on_card.expect("it is replayed").reserved,
+                    rank.stage,
+                    answer.fit().expect("a figure").needed,
+                )
+            };
+            let shown = of(0);
+            let stages = [1, 2, shown.1].map(of);
+            assert_eq!(stages.iter().map(|stage| stage.0).max(), Some(shown.0), "{link}");
+            // and its figures are shown
+            assert_eq!(of(shown.1), shown, "{link}");
+            assert_eq!(link == l4, shown.1 == 1 && stages[1].2 > shown.2, "{link}: {stages:?}");
         }
     }
 

@@ -8,7 +8,7 @@ use crate::estimate::{Estimate, estimate_within};
 use crate::hardware::{Gpu, run_alike};
 use crate::issue::Issue;
 use crate::model::Architecture;
-use crate::scenario::{Allocator, GpuChoice, Scenario};
+use crate::scenario::{Allocator, GpuChoice, Scenario, Sharding};
 use crate::step::Recording;
 use crate::units::Bytes;
 
@@ -54,9 +54,11 @@ fn on_any(scenario: &Scenario) -> Scenario {
     }
 }
 
-/// Where it is among those that are known.
+/// Where it is among those that are known. ZeRO-1 and ZeRO-2 flatten parameters where the card has room for it.
 fn place<T>(known: &[(Scenario, Gpu, T)], own: &Scenario, gpu: &Gpu) -> Option<usize> {
-    known.iter().position(|(known, card, _)| known == own && run_alike(card, gpu))
+    let by_room = matches!(own.cluster.sharding, Sharding::Zero1 | Sharding::Zero2);
+    let alike = |card: &Gpu| run_alike(card, gpu) && (!by_room || card.memory == gpu.memory);
+    known.iter().position(|(known, card, _)| known == own && alike(card))
 }
 
 impl Recorded {

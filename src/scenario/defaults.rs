@@ -255,6 +255,10 @@ impl Scenario {
         if !Key::of(Field::TransformerImpl).is_some_and(&given) {
             filled.cluster.layout.layers = filled.defaults().cluster.layout.layers;
         }
+        // in which type trl loads the weights, before the engine that is to hold them
+        if filled.stack == Stack::Trl && !Key::of(Field::Precision).is_some_and(&given) {
+            filled.precision = filled.defaults().precision;
+        }
         // whether they share sequences hangs on the engine
         if filled.cluster.layout.context > 1 && !Key::of(Field::Sharding).is_some_and(&given) {
             filled.cluster.sharding = filled.defaults().cluster.sharding;

@@ -2,6 +2,11 @@
 
 use super::software::Software;
 use super::{LoraTargets, Method, Precision, Reference, Scenario, Sharding, Stack, Task, VisionTower};
+use crate::model::Architecture;
+use crate::model::blocks::{Param, ParamRole};
+
+/// From how many percent of a card's memory on weights crowd it: activations, adapters and the context need the rest.
+const CROWDED: u64 = 75;
 
 impl Scenario {
     /// The engine that several GPUs keep shards by under that library, where they usually do: the one that leaves each the least, or the last
@@ -24,7 +29,7 @@ impl Scenario {
             || self.optimizer.is_of_bitsandbytes()
     }
 
-    /// Whether several GPUs usually keep shards: of a model that is trained whole, of one that no GPU holds beside its adapters, of one whose
+    /// Whether several GPUs usually keep shards: of a model that is trained whole, of one that crowds each GPU beside its adapters, of one whose
     /// tower has adapters and nothing to look at, and under torchtune's recipes of any. Where all of them share each layer there is
     /// nothing left to shard.
     pub(super) fn is_usually_sharded(&self) -> bool {
@@ -33,7 +38,7 @@ impl Scenario {
             && (self.method == Method::Full
                 || matches!(self.stack, Stack::Torchtune | Stack::Torchtitan)
                 || self.adapts_an_idle_tower()
-                || self.weights_exceed_the_card())
+                || self.weights_crowd_the_card())
     }
 
     /// Whether layers of a tower that nothing runs have adapters: DDP, which waits for their gradients in a loop of one's own, stops.
@@ -44,13 +49,72 @@ impl Scenario {
         self.software().runs_loop() && self.method.has_adapters() && all && is_idle && sees()
     }
 
-    /// Whether the model's parameters alone, as its method loads them, take more than its card has.
-    fn weights_exceed_the_card(&self) -> bool {
+    /// Whether the weights alone, as they are loaded beside adapters, crowd the card: a copy on each leaves too little for the rest.
+    fn weights_crowd_the_card(&self) -> bool {
         let (Ok(architecture), Ok(gpu)) = (self.architecture(), self.gpu()) else { return false };
-        let bits = match (self.method, self.quantization.format) {
-            (Method::Full | Method::Lora, _) => 16,
-            (Method::Qlora, format) => format.bits(),
+        self.loaded_bits(&architecture) / 8 > gpu.memory.0 / 100 * CROWDED
+    }
+
+    /// Bits of the model's weights where its method trains adapters: each linear layer of a decoder in the format of the weights, the rest as
+    /// it is computed in, or in float32 where it is loaded or prepared so.
+    fn loaded_bits(&self, architecture: &Architecture) -> u64 {
+        let rest = match (self.method, self.precision) {
+            (Method::Qlora, _) if self.quantization.makes_rest_float32() => 32,
+            (Method::Lora, Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16) => 32,
+            (Method::Full | Method::Lora | Method::Qlora, _) => 16,
         };
-        architecture.parameters().saturating_mul(bits) / 8 > gpu.memory.0
+        let packed = if self.method == Method::Qlora { self.quantization.format.bits() } else { rest };
+        let mut packs: u64 = 0;
+        for (block, count) in architecture.block_counts() {
+            block.visit(&mut |param: Param| {
+                if param.role == ParamRole::LinearWeight {
+                    packs = packs.saturating_add(param.numel().saturating_mul(count));
+                }
+            });
+        }
+        let others = architecture.parameters().saturating_sub(packs);
+        packs.saturating_mul(packed).saturating_add(others.saturating_mul(rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{GpuChoice, ModelChoice};
+
+    /// What a user who says no engine is given, on the cards that have few gigabytes to spare and those that have many.
+    #[test]
+    fn copies_that_crowd_the_card_are_sharded() {
+        let on = |model: &str, method, stack, gpus, gpu: &str| {
+            let asked = Scenario {
+                model: ModelChoice::Catalogue(model.into()),
+                gpu: GpuChoice::Catalogue(gpu.into()),
+                method,
+                stack,
+                cluster: crate::scenario::Cluster { gpus, ..crate::scenario::Cluster::ONE },
+                ..Scenario::default()
+            };
+            let names = ["model", "gpu", "method", "stack", "gpus"];
+            asked.filled(|key| names.contains(&key.name)).cluster.sharding
+        };
+        for (model, method, stack, gpus, gpu, sharding) in [
+            // float32 weights, as trl loads them
+            ("meta-llama/Llama-3.1-8B", Method::Lora, Stack::Trl, 2, "rtx-4090", Sharding::Fsdp2),
+            ("Qwen/Qwen2.5-32B", Method::Lora, Stack::Trl, 8, "h100-sxm-80gb", Sharding::Fsdp2),
+            ("meta-llama/Llama-3.1-8B", Method::Lora, Stack::Trl, 2, "a100-sxm-80gb", Sharding::Ddp),
+            ("meta-llama/Llama-3.1-8B", Method::Lora, Stack::Transformers, 2, "rtx-4090", Sharding::Ddp),
+            // head and embedding in float32 beside 4-bit layers
+            ("meta-llama/Llama-3.1-70B", Method::Qlora, Stack::Trl, 4, "a100-pcie-40gb", Sharding::Fsdp2),
+            ("meta-llama/Llama-3.1-70B", Method::Qlora, Stack::Trl, 4, "l40s", Sharding::Fsdp2),
+            ("meta-llama/Llama-3.1-70B", Method::Qlora, Stack::Trl, 8, "h100-sxm-80gb", Sharding::Ddp),
+            // experts are not packed
+            ("mistralai/Mixtral-8x7B-v0.1", Method::Qlora, Stack::Trl, 8, "h100-sxm-80gb", Sharding::Fsdp2),
+        ] {
+            assert_eq!(
+                on(model, method, stack, gpus, gpu),
+                sharding,
+                "{model} {method:?} {stack} {gpus} {gpu}"
+            );
+        }
     }
 }

@@ -44,7 +44,9 @@ impl Line {
         let total = times.saturating_mul(self.part.times);
         let in_flight = self.warm_up(total).saturating_add(1).min(total) as u64;
         let (stage, stages) = (self.part.stage + 1, self.stages as u64);
-        (stages > 1).then_some(Rank { stage, stages, in_flight, interleaved: self.interleaved })
+        let [layers, of_first] = [self.part.stage, 0].map(|stage| self.part.layers_of(stage));
+        let rank = Rank { stage, stages, layers, of_first, in_flight, interleaved: self.interleaved };
+        (stages > 1).then_some(rank)
     }
 
     fn stage(&self) -> usize {
@@ -149,6 +151,8 @@ mod tests {
             let rank = (stages > 1).then_some(Rank {
                 stage: stage + 1,
                 stages,
+                layers: line.part.layers_of(stage),
+                of_first: line.part.layers_of(0),
                 in_flight,
                 interleaved: line.interleaved,
             });

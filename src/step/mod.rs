@@ -49,7 +49,7 @@ pub use heap::record::Pass;
 pub(crate) use parallel::is_engines;
 pub use recording::Recording;
 pub use requests::Request;
-pub(crate) use run::{is_supported, run_within};
+pub(crate) use run::{is_supported, run_stage, run_within};
 pub use run::{largest_rank, run, run_job};
 pub use snapshot::{Snapshot, SnapshotBlock, SnapshotEvent};
 pub use timeline::{Happening, Moment};

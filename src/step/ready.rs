@@ -22,6 +22,8 @@ use crate::units::Bytes;
 /// A job whose models and acts were found to be modelled.
 pub(super) struct Ready<'a> {
     pub device: Device,
+    /// The card's memory.
+    card: Bytes,
     pub cluster: Cluster,
     /// What is done in every round, with each batch where its texts lie.
     pub round: Vec<Act>,
@@ -116,7 +118,7 @@ impl<'a> Ready<'a> {
         let varying = job.round.iter().filter_map(Act::batch).find(varies);
         let Job { cluster, vllm, .. } = *job;
         let round = job.round.iter().map(laid_out).collect();
-        Ok(Ready { device, cluster, round, vllm, varying, models })
+        Ok(Ready { device, card: gpu.memory, cluster, round, vllm, varying, models })
     }
 
     /// Does something with the job of a scenario, of whose model the architecture is.
@@ -179,7 +181,7 @@ impl<'a> Ready<'a> {
         let trained = self.models.iter().find(|built| built.member.training.is_some());
         let learns_labels = self.round.iter().any(|act| matches!(act, Act::Train { loss: Loss::Labels, .. }));
         let own = trained.or(self.models.first()).map(|built| (built.member, &*built.architecture));
-        Parallel::of(self.cluster, own, learns_labels)
+        Parallel::of(self.cluster, own, learns_labels, self.card)
     }
 
     /// Whether a model generates.

@@ -8,15 +8,16 @@ use super::heap::{Storage, StorageId};
 use super::iteration::Rounds;
 use super::machine::Machine;
 use super::ready::Ready;
-use super::run::placed;
+use super::run::{contenders, placed};
 use super::schedule::{Draw, Schedule};
+use super::support::too_large;
 use crate::allocator::Settings;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::job::Job;
 use crate::memory::{Iteration, Peak, Phase};
 use crate::model::Architecture;
-use crate::scenario::Scenario;
+use crate::scenario::{Allocator, Scenario};
 use crate::units::Bytes;
 
 /// Every allocation and every free of the first iterations of a run. Where all lengths are equal the last one happens once
@@ -45,6 +46,8 @@ pub struct Recording {
     pub(super) stepped: usize,
     /// The most that its tensors take at once.
     tensors: Bytes,
+    /// The stage of a pipeline that it is of, which reserves most; 0 where all ranks do the same, or one was asked for.
+    pub(crate) stage: u64,
 }
 
 impl Recording {
@@ -53,8 +56,25 @@ impl Recording {
     /// # Errors
     /// An [`Issue`] where the architecture has a part that is not modelled, or more layers than can be followed one by one.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
-        let scenario = &*placed(architecture, scenario, gpu)?;
-        Ready::with(scenario, architecture, gpu, |ready| Recording::ready(ready, None))
+        let record = |scenario: &Scenario| {
+            Ready::with(scenario, architecture, gpu, |ready| Recording::ready(ready, None))
+        };
+        let contenders = contenders(architecture, scenario, gpu)?;
+        if let [only] = &contenders[..] {
+            let stage = if only.cluster == scenario.cluster { 0 } else { only.cluster.layout.stage };
+            return Ok(Recording { stage, ..record(only)? });
+        }
+        let settings =
+            Settings { expandable_segments: scenario.allocator == Allocator::Expandable, capacity: None };
+        let mut most: Option<(Bytes, Recording)> = None;
+        for own in contenders {
+            let recording = Recording { stage: own.cluster.layout.stage, ..record(&own)? };
+            let reserved = recording.allocate(settings).most_reserved;
+            if most.as_ref().is_none_or(|(highest, _)| reserved > *highest) {
+                most = Some((reserved, recording));
+            }
+        }
+        most.map(|(_, recording)| recording).ok_or_else(too_large)
     }
 
     /// The same of micro-batches whose lengths are drawn, for a scenario whose lengths vary.
@@ -152,6 +172,7 @@ impl Recording {
             shown,
             stepped,
             tensors: highest,
+            stage: 0,
         })
     }
 

@@ -131,6 +131,7 @@ fn files_of_many_gpus_say_how_these_divide_the_model() {
             vec![
                 "--tensor-model-parallel-size 4",
                 "--num-layers-per-virtual-pipeline-stage 5",
+                "--no-overlap-p2p-communication",
                 "--sequence-parallel",
                 "--global-batch-size 32",
                 "m=meta-llama/Llama-3.1-70B",
@@ -171,6 +172,11 @@ fn files_of_many_gpus_say_how_these_divide_the_model() {
             Configuration::Megatron,
             &format!("{megatron}&gpus=8&xp=8&m=deepseek-ai/DeepSeek-V2-Lite"),
             "deepseek_v2",
+        ),
+        (
+            Configuration::Megatron,
+            &format!("{megatron}&gpus=8&pp=2&vpp=8&m=meta-llama/Llama-3.1-8B&ga=4"),
+            "choose more stages",
         ),
     ] {
         let issue = configuration(&of(link), which).expect_err(wanted);

@@ -355,6 +355,19 @@ fn files_that_trl_ships_are_known() {
         "accelerate launch --config_file mine/zero3.yaml trl/scripts/sft.py --model_name_or_path Qwen/Qwen3-8B",
     );
     assert!(elsewhere.left.iter().any(|left| left.said.contains("mine/zero3.yaml")), "{:?}", elsewhere.left);
+    // what a name says of an engine is assumed until the file is read
+    for (file, sharding) in [
+        ("ds3.json", Sharding::Zero3),
+        ("cfg/my_zero_2.json", Sharding::Zero2),
+        ("ds_config_stage3.json", Sharding::Zero3),
+        ("mine.json", Sharding::Ddp),
+    ] {
+        let launched = read(&format!(
+            "deepspeed --num_gpus 8 train.py --deepspeed {file} --model_name_or_path Qwen/Qwen3-8B --bf16 True"
+        ));
+        assert_eq!(launched.scenario.cluster.sharding, sharding, "{file}");
+        assert!(launched.left.iter().any(|left| left.said.contains(file)), "{file}: {:?}", launched.left);
+    }
     let own = command("mine.yaml", "");
     assert!(own.left.iter().any(|left| left.said.contains("mine.yaml")), "{:?}", own.left);
     let named = read("trl dpo --accelerate_config zero3 --model_name_or_path Qwen/Qwen3-8B");

@@ -45,6 +45,13 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         let issue = Issue::error(Field::Stack, "Megatron-LM runs its own modules");
         return Err(issue.with_fix("choose Megatron-core as the training library"));
     }
+    let Layout { pipeline, interleaved, .. } = scenario.cluster.layout;
+    if interleaved > 0 && pipeline == 2 {
+        // megatron/training/arguments.py `validate_args`
+        let message = "Megatron-LM interleaves two stages only where what they send overlaps what they compute, which is not predicted";
+        let issue = Issue::error(Field::Interleaved, message);
+        return Err(issue.with_fix("choose more stages, or run a stage's layers at once"));
+    }
     let mut options = Options::default();
     model(run, &mut options)?;
     layout(scenario, &mut options);
@@ -154,6 +161,7 @@ fn layout(scenario: &Scenario, options: &mut Options) {
     options.set("tensor-model-parallel-size", tensor);
     options.set("pipeline-model-parallel-size", pipeline);
     options.set_unless("num-layers-per-virtual-pipeline-stage", interleaved, 0);
+    options.on_if(interleaved > 0, "no-overlap-p2p-communication");
     options.set_unless("decoder-first-pipeline-num-layers", split.first, 0);
     options.set_unless("decoder-last-pipeline-num-layers", split.last, 0);
     options.on_if(split.counts_embedding, "account-for-embedding-in-pipeline-split");

@@ -62,6 +62,8 @@ pub(super) const IDLE: &[&str] = &[
     "no_load_*",
     "no_mmap_bin_files",
     "no_one_logger",
+    // what is predicted sends in batches
+    "no_overlap_p2p_communication",
     "no_persist_layer_norm",
     "no_save_*",
     "no_use_tokenizer_*",

@@ -28,6 +28,8 @@ pub fn ways(scenario: &Scenario, gpus: u64) -> Vec<Scenario> {
     let on = |stack| {
         let mut other = base.clone();
         other.change(|other| other.stack = stack);
+        // what it trains is no matter of the library, which may usually train something else
+        other.change(|other| other.method = base.method);
         other
     };
     if gpus == 1 {
@@ -47,7 +49,11 @@ pub fn ways(scenario: &Scenario, gpus: u64) -> Vec<Scenario> {
             ]
             .concat()
         }
-        Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Torchtitan | Stack::Unsloth | Stack::Litgpt => {
+        Stack::Torchtitan => {
+            let kinds = recomputed(&base);
+            [with_engines(&base, gpus, &kinds), planned(&base, gpus, &kinds)].concat()
+        }
+        Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth | Stack::Litgpt => {
             with_engines(&base, gpus, &recomputed(&base))
         }
     }
@@ -113,18 +119,13 @@ impl Divisions {
     pub fn of_layers(&self, gpus: u64) -> Vec<Scenario> {
         let kinds = [self.0.checkpointing];
         match self.0.stack {
-            Stack::Transformers => planned(&self.0, gpus, &kinds),
+            Stack::Transformers | Stack::Torchtitan => planned(&self.0, gpus, &kinds),
             Stack::Megatron => {
                 let mut found = divided(&self.0, gpus, &kinds);
                 found.retain(|way| way.cluster.layout.interleaved == 0);
                 found
             }
-            Stack::Trl
-            | Stack::Liger
-            | Stack::Torchtune
-            | Stack::Torchtitan
-            | Stack::Unsloth
-            | Stack::Litgpt => Vec::new(),
+            Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth | Stack::Litgpt => Vec::new(),
         }
     }
 
@@ -148,8 +149,7 @@ fn recomputed(scenario: &Scenario) -> Vec<Checkpointing> {
 fn with_engines(base: &Scenario, gpus: u64, kinds: &[Checkpointing]) -> Vec<Scenario> {
     let of = |sharding| Cluster { gpus, sharding, ..base.cluster };
     let fsdp2 = of(Sharding::Fsdp2);
-    let groups =
-        std::iter::successors(Some(2), |groups| Some(groups * 2)).take_while(|groups| *groups <= gpus / 2);
+    let groups = divisors(gpus).filter(|groups| (2..=gpus / 2).contains(groups));
     let replicated = groups.map(|replicas| Cluster { replicas, ..fsdp2 });
     let clusters = [of(Sharding::Ddp), of(Sharding::Zero1), of(Sharding::Zero2), of(Sharding::Zero3)]
         .into_iter()
@@ -157,13 +157,14 @@ fn with_engines(base: &Scenario, gpus: u64, kinds: &[Checkpointing]) -> Vec<Scen
         .chain([
             Cluster { cpu: CpuOffload::All, ..fsdp2 },
             Cluster { cpu: CpuOffload::Optimizer, ..of(Sharding::Zero2) },
+            Cluster { cpu: CpuOffload::Optimizer, ..of(Sharding::Zero3) },
             Cluster { cpu: CpuOffload::All, ..of(Sharding::Zero3) },
         ])
         .chain(replicated.filter(Cluster::has_whole_replicas));
     clusters.flat_map(|cluster| under(base, cluster, kinds)).collect()
 }
 
-/// Divided by transformers' own plan: all GPUs share the layers, or those that do share shards with others.
+/// Divided by transformers' own plan, or torchtitan's: all GPUs share the layers, or those that do share shards with others.
 fn planned(base: &Scenario, gpus: u64, kinds: &[Checkpointing]) -> Vec<Scenario> {
     if base.method != Method::Full {
         return Vec::new();
@@ -265,7 +266,8 @@ impl Divided {
             false => self.layers.div_ceil(pipeline.max(1)),
         };
         let mut parts = vec![0];
-        if pipeline > 1 {
+        // of two stages Megatron-LM's checks allow it only where what is sent overlaps what is computed, which is not followed
+        if pipeline > 2 {
             let divides = |layers: &u64| *layers > 0 && *layers < own && own.is_multiple_of(*layers);
             parts.extend([own / 2, 1].into_iter().filter(divides));
             parts.dedup();

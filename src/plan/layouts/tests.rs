@@ -47,6 +47,51 @@ fn every_engine_and_every_division_is_there_once() {
     assert!(ways.iter().all(|way| way.cluster.gpus == 16));
 }
 
+/// A library that usually trains all weights is not asked to train them where adapters are.
+#[test]
+fn every_way_trains_what_the_scenario_trains() {
+    for (method, stack) in [
+        (Method::Qlora, Stack::Transformers),
+        (Method::Lora, Stack::Transformers),
+        (Method::Full, Stack::Megatron),
+        (Method::Full, Stack::Transformers),
+    ] {
+        let mut base = Scenario::default();
+        base.change(|base| base.stack = stack);
+        base.change(|base| base.method = method);
+        let all = ways(&base, 4);
+        assert!(all.len() > 20 && all.iter().all(|way| way.method == method), "{method:?} {stack}");
+    }
+    // so Megatron-core, which has no adapters, has no answer beside QLoRA
+    let found = layouts(&Scenario { model: ModelChoice::Catalogue(SMALL.into()), ..Scenario::default() }, 2);
+    let megatron = found.iter().filter(|way| way.name().starts_with("Megatron-core")).collect::<Vec<_>>();
+    assert!(megatron.len() > 3 && megatron.iter().all(|way| way.verdict().is_none()), "{megatron:?}");
+}
+
+#[test]
+fn three_machines_have_three_replicas_and_torchtitan_divides_layers() {
+    let found = names(&full("meta-llama/Llama-3.1-8B", "h100-sxm-80gb"), 24);
+    for way in
+        ["FSDP2, 3 replicas", "FSDP2, 12 replicas", "ZeRO-3 (DeepSpeed), optimizer in the CPU's memory"]
+    {
+        assert!(found.iter().any(|name| name == way), "{way}: {found:?}");
+    }
+    let mut titan = full("meta-llama/Llama-3.1-70B", "h100-sxm-80gb");
+    titan.change(|titan| titan.stack = Stack::Torchtitan);
+    let shared = ways(&titan, 64).into_iter().filter(|way| way.cluster.layout.tensor > 1);
+    let answered = shared.filter(|way| Answer::of_tensors(way.clone()).fit().is_some()).count();
+    assert!(answered > 2, "{answered}");
+}
+
+/// Of two stages Megatron-LM interleaves none unless what they send overlaps what they compute.
+#[test]
+fn two_stages_are_not_interleaved() {
+    let found = ways(&full("meta-llama/Llama-3.1-8B", "h100-sxm-80gb"), 16);
+    let stages = |pipeline| found.iter().filter(move |way| way.cluster.layout.pipeline == pipeline);
+    assert!(stages(2).count() > 0 && stages(2).all(|way| way.cluster.layout.interleaved == 0));
+    assert!(stages(4).any(|way| way.cluster.layout.interleaved > 0));
+}
+
 #[test]
 fn trl_has_fsdp2_among_its_ways() {
     let base = Scenario { stack: Stack::Trl, ..full("meta-llama/Llama-3.1-8B", "a100-sxm-80gb") };
@@ -143,11 +188,9 @@ fn sequences_are_divided_where_each_gpu_has_4_096_tokens_of_one() {
     let has_context = |name: &String| name.contains("context");
     assert!(!names(&long(8_191), 16).iter().any(has_context));
     let found = names(&long(16_384), 16);
-    for divided in [
-        "context 2 × data 8",
-        "tensor 2 × pipeline 2 × context 4, 1 layer at a time",
-        "pipeline 8 × context 2",
-    ] {
+    for divided in
+        ["context 2 × data 8", "pipeline 4 × context 4, 1 layer at a time", "pipeline 8 × context 2"]
+    {
         let same = |own: &&String| **own == format!("Megatron-core, {divided}");
         assert_eq!(found.iter().filter(same).count(), 3, "{divided}: {found:?}");
     }

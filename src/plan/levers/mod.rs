@@ -20,7 +20,7 @@ use crate::hardware::{Host, Vendor};
 use crate::issue::{Field, Issue};
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{CpuOffload, Scenario};
-use crate::units::Bytes;
+use crate::units::{Bytes, grouped};
 pub use larger::LargerCard;
 use looks::Outlook;
 pub use looks::{Looks, look};
@@ -115,10 +115,22 @@ impl Lever {
     /// What it needs: of each card, and of the CPU's memory where it needs some of that.
     pub fn needed_in_words(&self, amount: impl Fn(Bytes) -> String) -> String {
         let short = if self.short_of_ram().is_some() { ", more than known machines have" } else { "" };
-        match self.on_host {
-            Bytes::ZERO => amount(self.needed),
-            on_host => format!("{} and {} of RAM{short}", amount(self.needed), amount(on_host)),
+        match self.ram_in_words(&amount) {
+            None => amount(self.needed),
+            Some(ram) if self.scenario.cluster.is_many() => {
+                format!("{} on each and {ram}{short}", amount(self.needed))
+            }
+            Some(ram) => format!("{} and {ram}{short}", amount(self.needed)),
         }
+    }
+
+    /// What it needs of the CPU's memory: `1,112 GiB of RAM for all 8`; none where it needs none of that.
+    pub fn ram_in_words(&self, amount: impl Fn(Bytes) -> String) -> Option<String> {
+        let all = match self.scenario.cluster.is_many() {
+            true => format!(" for all {}", grouped(self.scenario.cluster.gpus)),
+            false => String::new(),
+        };
+        (self.on_host > Bytes::ZERO).then(|| format!("{} of RAM{all}", amount(self.on_host)))
     }
 
     /// The known machine with most RAM, where that is too little for it.

@@ -32,6 +32,7 @@ use crate::job::Member;
 use crate::model::Architecture;
 use crate::scenario::software::{HeadCode, Trainer};
 use crate::scenario::{Checkpointing, Cluster, LossKernel, Method, Precision, Sharding};
+use crate::units::Bytes;
 use crate::work::Group;
 use ddp::Ddp;
 use fsdp2::Fsdp2;
@@ -154,8 +155,14 @@ pub(super) fn is_loaded_on_cpu(cluster: Cluster, member: &Member) -> bool {
 }
 
 impl Parallel {
-    /// How the ranks of a cluster train a member of that architecture, towards the labels of its batches or something else.
-    pub fn of(cluster: Cluster, trained: Option<(&Member, &Architecture)>, learns_labels: bool) -> Parallel {
+    /// How the ranks of a cluster train a member of that architecture, towards the labels of its batches or something else, each on a card
+    /// with so much memory.
+    pub fn of(
+        cluster: Cluster,
+        trained: Option<(&Member, &Architecture)>,
+        learns_labels: bool,
+        card: Bytes,
+    ) -> Parallel {
         let member = trained.map(|(member, _)| member);
         let trainer = member.map_or(Trainer::Loop, |member| member.software().trainer);
         // what shards and partitions are computed in, which their engine is told (`param_dtype`; `bf16` or `fp16`)
@@ -177,7 +184,8 @@ impl Parallel {
             }
             Sharding::Fsdp2 => Parallel::Fsdp2(Box::new(Fsdp2::of(cluster, compute, trainer))),
             Sharding::Zero1 | Sharding::Zero2 => {
-                Parallel::Zero(Box::new(Zero::of(cluster, compute, member.is_some_and(groups_parameters))))
+                let decays_apart = member.is_some_and(groups_parameters);
+                Parallel::Zero(Box::new(Zero::of(cluster, compute, decays_apart, card)))
             }
             Sharding::Zero3 => {
                 let habits = member.map_or(Habits::default(), |member| Habits {

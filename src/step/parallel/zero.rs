@@ -15,6 +15,7 @@ use crate::step::parallel::Wrapped;
 use crate::step::parallel::offload::{self, NORM, Offload};
 use crate::step::params::{ParamId, Params};
 use crate::step::what::{Source, What};
+use crate::units::Bytes;
 use crate::work::Group;
 
 const STAGES: Source = Source::At("DeepSpeed, deepspeed/runtime/zero/stage_1_and_2.py");
@@ -51,6 +52,11 @@ static FLATTENED: What = What::own(
 );
 static FLAT_GRADIENT: What =
     What::own("flat gradient", "the gradient of this rank's partition in one tensor", STAGES);
+static STAND_IN: What = What::own(
+    "stand-in",
+    "the element that a parameter is while its own are flattened in the CPU's memory",
+    STAGES,
+);
 static PARTITION: What = What::own("partition", "this rank's part of the flat parameters", STAGES);
 
 /// What it keeps that a single GPU does not.
@@ -59,6 +65,8 @@ pub(super) static OWN: [&What; 3] = [&BUCKET, &OWNED, &FLAT_GRADIENT];
 /// What ZeRO-1 and ZeRO-2 keep.
 pub(in crate::step) struct Zero {
     world: u64,
+    /// The card's memory.
+    card: Bytes,
     /// The element type of parameters and gradients (`bf16: {enabled: true}` or `fp16`).
     compute: Dtype,
     /// Whether the optimizer has a second group of parameters, those without weight decay.
@@ -118,9 +126,10 @@ pub(super) fn groups(params: &Params, own: Range<usize>, apart: bool) -> [Vec<us
 
 impl Zero {
     /// Before there is a model.
-    pub fn of(cluster: Cluster, compute: Dtype, decays_apart: bool) -> Zero {
+    pub fn of(cluster: Cluster, compute: Dtype, decays_apart: bool, card: Bytes) -> Zero {
         Zero {
             world: cluster.gpus,
+            card,
             compute,
             decays_apart,
             partitions_gradients: cluster.sharding == Sharding::Zero2,
@@ -183,8 +192,8 @@ impl Zero {
         self.partitions.iter().copied().fold(0, u64::saturating_add)
     }
 
-    /// `DeepSpeedZeroOptimizer.__init__`: the trained parameters of each group become views of one flat tensor, and this rank's
-    /// partition of it is copied to float32.
+    /// `DeepSpeedZeroOptimizer.__init__`: the trained parameters of each group become views of one flat tensor, which is made in the CPU's
+    /// memory where the card has no room for it beside them, and this rank's partition of it is copied to float32.
     pub fn wrap(&mut self, heap: &mut Heap, params: &mut Params, model: &Wrapped) {
         self.places = vec![None; params.list.len()];
         let groups = groups(params, model.params.clone(), self.decays_apart);
@@ -202,7 +211,18 @@ impl Zero {
             let partition = offset.div_ceil(self.world.saturating_mul(2)).saturating_mul(2);
             self.partitions.push(partition);
             heap.empty_cache();
-            keep(heap, partition.saturating_mul(self.world), self.compute, Category::Weights, &FLAT);
+            let flat = partition.saturating_mul(self.world);
+            // without pynvml, which DeepSpeed does not bring, other processes and the context count as available (`available_memory`)
+            let available = self.card.saturating_sub(Bytes(heap.ledger.current));
+            let on_cpu = flat.saturating_mul(self.compute.bytes()) > available.0;
+            if on_cpu {
+                for trained in &self.trained[first..] {
+                    let stand_in = scratch(heap, 1, Dtype::F32, &STAND_IN);
+                    heap.release(std::mem::replace(&mut params.list[trained.id as usize].storage, stand_in));
+                }
+                heap.empty_cache();
+            }
+            keep(heap, flat, self.compute, Category::Weights, &FLAT);
             for trained in &self.trained[first..] {
                 let storage = std::mem::replace(&mut params.list[trained.id as usize].storage, NOTHING);
                 heap.release(storage);

@@ -342,8 +342,8 @@ fn of_lever(state: State, lever: &Lever, found: &Found, unit: Unit) -> impl Into
         costs(lever.cost),
         lever.verdict.label().to_lowercase(),
     );
-    if lever.on_host > Bytes::ZERO {
-        effect.push_str(&format!(" · needs {} of RAM", unit.amount(lever.on_host)));
+    if let Some(ram) = lever.ram_in_words(|bytes| unit.amount(bytes)) {
+        effect.push_str(&format!(" · needs {ram}"));
         if let Some(host) = lever.short_of_ram() {
             effect.push_str(&format!(", known machines have {} at most", unit.amount(host.ram)));
         }

@@ -92,8 +92,9 @@ fn staged(cluster: Cluster, rank: Rank) -> String {
         Some(more) => format!(" {} more stages are not drawn.", grouped(more)),
     };
     let gpus = if each == 1 { "one GPU".to_owned() } else { format!("{} GPUs, all alike", grouped(each)) };
+    let ranks = rank.ranks(each);
     format!(
-        "A GPU of {}, {leads}. Each stage has {gpus}; the bars of other stages are of their tensors.{beyond}",
+        "A GPU of {}, {leads} ({ranks}). Each stage has {gpus}; the bars of other stages are of their tensors.{beyond}",
         rank.words()
     )
 }
@@ -128,10 +129,12 @@ mod tests {
     fn stages_are_told_apart() {
         let layout = scenario::Layout { tensor: 2, pipeline: 4, ..scenario::Layout::WHOLE };
         let cluster = Cluster { gpus: 16, layout, ..Cluster::ONE };
-        let rank = Rank { stage: 1, stages: 4, in_flight: 4, interleaved: false };
+        let rank = Rank { stage: 1, stages: 4, layers: 8, of_first: 8, in_flight: 4, interleaved: false };
         let told = staged(cluster, rank);
         assert!(
-            told.starts_with("A GPU of stage 1 of 4, which holds the embedding and 4 micro-batches"),
+            told.starts_with(
+                "A GPU of stage 1 of 4, which holds the embedding, 8 layers and 4 micro-batches"
+            ),
             "{told}"
         );
         assert!(told.contains("Each stage has 4 GPUs, all alike"), "{told}");

@@ -1,7 +1,6 @@
 use super::*;
 use crate::hardware::Device;
 use crate::hardware::Gpu;
-use crate::units::Bytes;
 
 /// The bytes that each reduction lays out in one tensor, of two ranks and two parameters.
 fn flattened(numels: [u64; 2], bucket_size: u64, waiting: &[u32]) -> Vec<u64> {
@@ -14,7 +13,7 @@ fn flattened(numels: [u64; 2], bucket_size: u64, waiting: &[u32]) -> Vec<u64> {
         partitions: vec![(first + second) / 2],
         elements: waiting.iter().map(|place| numels[*place as usize]).sum(),
         waiting: waiting.to_vec(),
-        ..Zero::of(cluster, Dtype::Bf16, false)
+        ..Zero::of(cluster, Dtype::Bf16, false, Bytes::gib(80.))
     };
     let mut heap = Heap::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), None);
     let before = heap.storages.len();

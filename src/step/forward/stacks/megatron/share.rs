@@ -57,6 +57,11 @@ impl Share {
         })
     }
 
+    /// How many layers a stage has, counted from 0.
+    pub fn layers_of(&self, stage: u64) -> u64 {
+        self.division.of_stage(stage)
+    }
+
     /// How many layers it runs in a part.
     pub fn layers(&self, part: usize) -> usize {
         usize::try_from(self.division.layers(self.stage, part as u64)).unwrap_or(usize::MAX)
