@@ -335,7 +335,7 @@ fn drawn_steps_of_other_families_are_predicted() {
 
 #[test]
 fn every_rank_of_many_is_predicted() {
-    MULTI.is_predicted(192, [0.001, 0.015, 0.13], [0.001, 2.8, 4.0]);
+    MULTI.is_predicted(193, [0.001, 0.015, 0.13], [0.001, 2.8, 4.0]);
 }
 
 #[test]
