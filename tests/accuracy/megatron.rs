@@ -1,5 +1,11 @@
 //! Megatron-core's ranks, measured over the null device, by its own tests and on real clusters.
 
+use std::collections::BTreeMap;
+
+use headroom::check;
+use headroom::export::Answer;
+use headroom::scenario::Scenario;
+
 use crate::files::*;
 
 #[test]
@@ -46,4 +52,30 @@ fn every_figure_of_megatron_lms_own_tests_is_predicted() {
 fn every_figure_of_real_clusters_is_predicted() {
     // those of experts ran Megatron-core 0.14, in whose backward one hidden state more is there
     CLUSTERS.is_predicted(104, [0.001, 0.09, 0.13], [0.4, 3.5, 4.1]);
+}
+
+/// Of every published run whose stages were read apart, the stage that is named is the one whose GPUs reserved most.
+#[test]
+fn the_stage_that_reserved_most_is_named() {
+    let mut runs: BTreeMap<String, Vec<(Scenario, u64)>> = BTreeMap::new();
+    for row in CLUSTERS.rows() {
+        let id = row["id"].as_str().unwrap_or_default();
+        if let (Some((run, _)), Some(bytes)) = (
+            id.strip_suffix("-reserved").and_then(|id| id.rsplit_once("-r")),
+            row["reading"]["bytes"].as_u64(),
+        ) {
+            let scenario = check::scenario(&row).expect("it is expressed");
+            runs.entry(run.to_owned()).or_default().push((scenario, bytes));
+        }
+    }
+    let stage = |scenario: &Scenario| scenario.cluster.layout.stage;
+    runs.retain(|_, gpus| gpus.iter().any(|(scenario, _)| stage(scenario) > 1));
+    assert_eq!(runs.len(), 3);
+    for (run, gpus) in runs {
+        let (most, _) = gpus.iter().max_by_key(|(_, bytes)| *bytes).expect("it has GPUs");
+        let mut whole = most.clone();
+        whole.cluster.layout.stage = 0;
+        let named = Answer::of(whole).estimate.memory.and_then(|memory| memory.rank);
+        assert_eq!(named.map(|rank| rank.stage), Some(stage(most)), "{run}");
+    }
 }
