@@ -1,7 +1,9 @@
 //! Which engine several GPUs share a training by where nobody says it.
 
 use super::software::Software;
-use super::{LoraTargets, Method, Precision, Reference, Scenario, Sharding, Stack, Task, VisionTower};
+use super::{
+    LoraTargets, LossKernel, Method, Precision, Reference, Scenario, Sharding, Stack, Task, VisionTower,
+};
 use crate::model::Architecture;
 use crate::model::blocks::{Param, ParamRole};
 
@@ -27,6 +29,18 @@ impl Scenario {
             || self.task.has_reference() && self.answers.reference == Reference::Precomputed
             || self.pictures.count > 0
             || self.optimizer.is_of_bitsandbytes()
+    }
+
+    /// Whether newer versions of trl stop at FSDP2's shards in the CPU's memory, which versions up to 1.6 have there: where the head, which
+    /// their loss reads, is neither trained nor tied.
+    pub(crate) fn offloads_by_an_older_trl(&self) -> bool {
+        self.stack == Stack::Trl
+            && self.task == Task::Sft
+            && self.method.has_adapters()
+            && self.cluster.is_many()
+            && self.cluster.is_fsdp2()
+            && self.savings.loss == LossKernel::Standard
+            && self.architecture().is_ok_and(|architecture| !architecture.head.tied)
     }
 
     /// Whether several GPUs usually keep shards: of a model that is trained whole, of one that crowds each GPU beside its adapters, of one whose

@@ -4,7 +4,8 @@ use super::way::is_megatron;
 use crate::model::blocks::{FeedForward, Mixer};
 use crate::plan::counts::GPU_COUNTS;
 use crate::scenario::{
-    Checkpointing, Cluster, ContextComm, CpuOffload, Layout, Mask, Method, Scenario, Sharding, Split, Stack,
+    Checkpointing, Cluster, ContextComm, CpuOffload, Layout, LossKernel, Mask, Method, Scenario, Sharding,
+    Split, Stack,
 };
 
 /// GPUs that a layer is divided among at most: those of a machine.
@@ -161,7 +162,16 @@ fn with_engines(base: &Scenario, gpus: u64, kinds: &[Checkpointing]) -> Vec<Scen
             Cluster { cpu: CpuOffload::All, ..of(Sharding::Zero3) },
         ])
         .chain(replicated.filter(Cluster::has_whole_replicas));
-    clusters.flat_map(|cluster| under(base, cluster, kinds)).collect()
+    let of = |cluster: Cluster| {
+        let mut found = under(base, cluster, kinds);
+        for way in found.iter_mut().filter(|way| way.cluster.cpu == CpuOffload::All) {
+            if way.offloads_by_an_older_trl() {
+                way.savings.loss = LossKernel::Full;
+            }
+        }
+        found
+    };
+    clusters.flat_map(of).collect()
 }
 
 /// Divided by transformers' own plan, or torchtitan's: all GPUs share the layers, or those that do share shards with others.

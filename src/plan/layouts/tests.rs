@@ -83,6 +83,20 @@ fn three_machines_have_three_replicas_and_torchtitan_divides_layers() {
     assert!(answered > 2, "{answered}");
 }
 
+/// Newer versions of trl stop there, and older ones are a way.
+#[test]
+fn an_older_trl_has_its_weights_in_the_cpus_memory() {
+    let link = "m=meta-llama/Llama-3.1-70B&method=qlora&gpu=rtx-4090&gpus=2&st=trl&shard=fsdp2";
+    let base = crate::share::decode(link).scenarios.remove(0);
+    let ways = layouts(&base, 2);
+    let fitting: Vec<&Way> = ways.iter().filter(|way| way.fits()).collect();
+    assert!(!fitting.is_empty(), "{ways:?}");
+    let brings = fitting[0].brings(&base).expect("another loss");
+    assert!(fitting[0].name() == "FSDP2, in the CPU's memory" && brings.contains("Full logits"), "{brings}");
+    let levers = crate::plan::levers(&base).expect("it has an answer");
+    assert!(levers.single.iter().any(|lever| lever.holds() && lever.cost == crate::plan::Cost::Software));
+}
+
 /// Of two stages Megatron-LM interleaves none unless what they send overlaps what they compute.
 #[test]
 fn two_stages_are_not_interleaved() {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::Host;
-use crate::issue::Issue;
+use crate::issue::{Field, Issue};
 use crate::plan::time::Span;
 use crate::plan::verdict::Verdict;
 use crate::scenario::keys::{Group, Key, keys};
@@ -104,11 +104,11 @@ impl Way {
         }
     }
 
-    /// The element types and the optimizer that it brings where they are others than were asked for, those that its engine is usually run
-    /// with: `mixed bfloat16`.
+    /// The element types, the optimizer and the loss that it brings where they are others than were asked for, those that its engine is usually
+    /// run with: `mixed bfloat16`.
     pub fn brings(&self, asked: &Scenario) -> Option<String> {
         let differs = |key: &&Key| {
-            key.group == Group::Precision
+            (key.group == Group::Precision || key.field == Field::Loss)
                 && key.matters(&self.scenario)
                 && !key.is_same(asked, &self.scenario)
         };

@@ -29,6 +29,12 @@ const fn stepwise(key: &'static str, cost: Cost, pull: fn(&mut Scenario)) -> Rul
     Rule { key, cost, again: true, pull }
 }
 
+fn offload_by_an_older_trl(scenario: &mut Scenario) {
+    if scenario.offloads_by_an_older_trl() {
+        (scenario.cluster.cpu, scenario.savings.loss) = (CpuOffload::All, LossKernel::Full);
+    }
+}
+
 /// Sequences shorter than that are not suggested.
 const SHORTEST: u64 = 128;
 /// Texts that are first suggested to run at a time, where gradients by their embeddings are cached
@@ -227,6 +233,7 @@ pub(super) static RULES: &[Rule] = &[
             (s.cluster.sharding, s.cluster.cpu) = (Sharding::Zero3, CpuOffload::All);
         }
     }),
+    once("cpu-offload", Cost::Software, offload_by_an_older_trl),
     // weights stay on the GPUs, which are gathered for every pass
     once("cpu-offload", Cost::Time, |s| {
         if s.cluster.cpu != CpuOffload::Off {
