@@ -1,21 +1,17 @@
-//! What to change: under the verdict the cheapest changes as buttons, and in a view of its own every change in a table.
+//! What to change: the cheapest changes as buttons under the verdict.
 
 use std::sync::Arc;
 
 use leptos::either::Either;
 use leptos::prelude::*;
 
-use super::document::Grounds;
 use crate::hardware::rent;
 use crate::plan::{
     Change, Cost, Lever, Levers as Found, Repair, Use, Verdict, beyond_in_words, instead, repairs,
 };
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
-use crate::ui::asked::Listed;
-use crate::ui::behind::Behind;
 use crate::ui::browser::{self, Later};
-use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::format::Unit;
 use crate::ui::own::{self, OfHub};
 use crate::ui::search;
@@ -27,7 +23,7 @@ use crate::units::Bytes;
 const REST: u32 = 150;
 
 /// What is said where nobody could try them.
-const UNTRIED: &str =
+pub(super) const UNTRIED: &str =
     "The changes could not be tried: the worker beside the page did not answer. The next change tries again.";
 
 /// The menu of what can be taken along, and where in it the files that run begin.
@@ -107,61 +103,16 @@ pub fn Levers() -> impl IntoView {
 }
 
 /// Whether the active scenario gets through: only then has it room to use.
-fn fits(state: State) -> bool {
+pub(super) fn fits(state: State) -> bool {
     state.current().fit().is_some_and(|(_, verdict)| verdict.holds())
 }
 
 /// Whether what is known is about an earlier scenario.
-fn is_behind<T: Send + Sync + 'static>(state: State, known: RwSignal<Known<T>>) -> bool {
+pub(super) fn is_behind<T: Send + Sync + 'static>(state: State, known: RwSignal<Known<T>>) -> bool {
     state
         .current()
         .scenario
         .with(|scenario| known.with(|known| known.as_ref().is_none_or(|known| known.0 != *scenario)))
-}
-
-/// Every change that saves something.
-#[component]
-pub fn Changes() -> impl IntoView {
-    let state = State::of_page();
-    let rows = Signal::derive(move || {
-        let unit = state.unit();
-        state.levers.with(|known| known.as_ref().map(|known| rows(state, &known.1, unit)).unwrap_or_default())
-    });
-    let uses = Signal::derive(move || {
-        let unit = state.unit();
-        state
-            .uses
-            .with(|known| known.as_ref().map(|known| use_rows(state, &known.1, unit)).unwrap_or_default())
-    });
-    let busy = Signal::derive(move || !state.untried.get() && is_behind(state, state.levers));
-    let looks_for_uses =
-        Signal::derive(move || fits(state) && !state.untried.get() && is_behind(state, state.uses));
-    view! {
-        <p class="remark" hidden=move || !state.untried.get()>
-            {UNTRIED}
-        </p>
-        <Table
-            caption="Changes that save memory"
-            class="lever-table"
-            listing=state.asked.listing(Listed::Changes)
-            columns=Signal::stored(columns(["Change", "Costs", "Speed", "Saves", "Needs", "Verdict"]))
-            rows=rows
-            busy=busy
-            stopped=state.untried
-        />
-        <div hidden=move || !fits(state) || uses.with(Vec::is_empty)>
-            <h3>"What the room is good for"</h3>
-            <Table
-                caption="What the room is good for"
-                class="lever-table"
-                listing=state.asked.listing(Listed::Uses)
-                columns=Signal::stored(columns(["Change", "Wins", "Needs", "Verdict"]))
-                rows=uses
-                busy=looks_for_uses
-            />
-        </div>
-        <Grounds of=Behind::Changes />
-    }
 }
 
 /// Keeps what is known a moment behind the active scenario.
@@ -352,7 +303,7 @@ fn of_lever(state: State, lever: &Lever, found: &Found, unit: Unit) -> impl Into
 }
 
 /// What a change saves, or where that is nothing what it leaves the training of the card: vLLM beside it takes less.
-fn saved(state: State, lever: &Lever, found: &Found, unit: Unit) -> String {
+pub(super) fn saved(state: State, lever: &Lever, found: &Found, unit: Unit) -> String {
     let of_card = |scenario: &Scenario| scenario.gpu().map(|gpu| gpu.memory).unwrap_or_default();
     let more = of_card(&lever.scenario).saturating_sub(state.current().scenario.with_untracked(of_card));
     match lever.needed == found.needed && more > Bytes::ZERO {
@@ -393,7 +344,7 @@ fn take(state: State, scenario: &Scenario, told: &str) {
 }
 
 /// The change as what it leads to: `Loss kernel: Liger fused`.
-fn in_words(change: &Change) -> String {
+pub(super) fn in_words(change: &Change) -> String {
     format!("{}: {}", change.label, change.to)
 }
 
@@ -406,80 +357,6 @@ fn costs(cost: Cost) -> &'static str {
         Cost::Precision => "costs precision",
         Cost::Training => "may cost quality",
     }
-}
-
-fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
-    let row =
-        |lever: &Lever| {
-            let less = found.needed.0 as f64 - lever.needed.0 as f64;
-            let (slower, needed) = (pace(lever.slower), lever.needed_in_words(|bytes| unit.amount(bytes)));
-            Row {
-                fit: lever.verdict.slug(),
-                head: opening(state, &lever.changes, &lever.scenario),
-                cells: vec![
-                    Cell {
-                        class: "words",
-                        narrow: slower.clone(),
-                        ..Cell::amount(lever.cost.label(), f64::from(lever.cost as u8))
-                    },
-                    lever.slower.into_iter().fold(
-                        Cell {
-                            sorted_as: lever.slower,
-                            ..Cell::of(if slower.is_empty() { "–" } else { &slower })
-                        },
-                        |cell, longer| cell.taken(": time per token (% more)", format!("{longer:.1}")),
-                    ),
-                    Cell {
-                        narrow: format!("needs {needed}"),
-                        ..Cell::gain(saved(state, lever, found, unit), less).taken(
-                            &format!(" ({})", unit.label()),
-                            format!("{:.3}", unit.count(found.needed) - unit.count(lever.needed)),
-                        )
-                    },
-                    Cell::amount(needed, lever.needed.0 as f64)
-                        .taken_bytes("", lever.needed, unit)
-                        .taken_bytes(": RAM", lever.on_host, unit),
-                    Cell::amount(lever.verdict.label(), f64::from(lever.verdict as u8)),
-                ],
-                ..Row::default()
-            }
-        };
-    // what is offered as a button is in the table too
-    found.together.iter().chain(&found.single).chain(&found.offloaded).map(row).collect()
-}
-
-/// How many more tokens a second a change makes, or fewer, of how much longer each takes: `8 % faster`.
-fn pace(longer: Option<f64>) -> String {
-    let slower = longer.map(|percent| 100.0 * (1.0 - 100.0 / (100.0 + percent.max(-99.0))));
-    slower.map_or_else(String::new, |percent| match percent.round() as i64 {
-        0 => "as fast".to_owned(),
-        percent => format!("{} % {}", percent.abs(), if percent > 0 { "slower" } else { "faster" }),
-    })
-}
-
-fn use_rows(state: State, uses: &[Use], unit: Unit) -> Vec<Row> {
-    let row = |usage: &Use| Row {
-        fit: usage.verdict.slug(),
-        head: Cell {
-            small: usage.limit.clone().unwrap_or_default(),
-            ..opening(state, &usage.changes, &usage.scenario)
-        },
-        cells: vec![
-            Cell { class: "words", ..Cell::of(usage.gain.label()) },
-            Cell::bytes(usage.needed, unit),
-            Cell::amount(usage.verdict.label(), f64::from(usage.verdict as u8)),
-        ],
-        ..Row::default()
-    };
-    uses.iter().map(row).collect()
-}
-
-/// What leads to a changed scenario.
-fn opening(state: State, changes: &[Change], scenario: &Scenario) -> Cell {
-    let words: Vec<_> = changes.iter().map(in_words).collect();
-    let (scenario, told) = (scenario.clone(), words.first().cloned().unwrap_or_default());
-    let act = Callback::new(move |()| state.open(scenario.clone(), &told));
-    Cell { act: Some(act), ..Cell::of(words.join(", ")) }
 }
 
 #[cfg(test)]
@@ -499,20 +376,9 @@ mod tests {
         let found = levers(&scenario).expect("an answer");
         let html = Owner::new().with(|| {
             let state = State::new(vec![scenario.clone()], Desk::default());
-            let offered = found.single.len()
-                + usize::from(found.together.is_some())
-                + usize::from(found.offloaded.is_some());
-            assert_eq!(rows(state, &found, Unit::Binary).len(), offered);
             buttons(state, &scenario, &found).to_html()
         });
         (title(&scenario, &found), html)
-    }
-
-    #[test]
-    fn how_fast_a_change_is_needs_no_sign() {
-        let told = [None, Some(-8.2), Some(0.3), Some(41.)].map(pace);
-        // of a time that is 8.2 % shorter 1.09 as many tokens come in a second, of one that is 41 % longer 0.71
-        assert_eq!(told, ["", "9 % faster", "as fast", "29 % slower"]);
     }
 
     #[test]
@@ -531,24 +397,10 @@ mod tests {
     }
 
     #[test]
-    fn every_change_has_the_combination_that_is_offered() {
-        let large = Scenario { batch: 64, sequence: 8192, ..on("rtx-3060-12gb") };
-        let found = levers(&large).expect("an answer");
-        let together = found.together.as_ref().expect("several are enough together");
-        let words: Vec<_> = together.changes.iter().map(in_words).collect();
-        let rows = Owner::new().with(|| {
-            let state = State::new(vec![large.clone()], Desk::default());
-            rows(state, &found, Unit::Binary)
-        });
-        assert!(rows.iter().any(|row| row.head.text == words.join(", ")), "{words:?}");
-    }
-
-    #[test]
     fn room_is_offered_where_there_is_some() {
         let found = levers(&on("rtx-4090")).expect("it fits").uses;
         let html = Owner::new().with(|| {
             let state = State::new(vec![on("rtx-4090")], Desk::default());
-            assert_eq!(use_rows(state, &found, Unit::Binary).len(), found.len());
             of_uses(state, &found).to_html()
         });
         assert!(html.contains("more at once") && html.contains("Micro-batch size: "), "{html}");

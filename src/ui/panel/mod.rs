@@ -4,6 +4,7 @@ mod accuracy;
 mod answer;
 mod batches;
 mod breakdown;
+mod changes;
 mod chart;
 mod compare;
 mod configure;

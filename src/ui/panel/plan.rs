@@ -4,11 +4,11 @@ use leptos::ev::MouseEvent;
 use leptos::prelude::*;
 
 use super::batches::Batches;
+use super::changes::Changes;
 use super::curves::{CURVES, Curves};
 use super::fit::Models;
 use super::layouts::Layouts;
 use super::lengths::TextLengths;
-use super::levers::Changes;
 use super::need::Cards;
 use super::serving::{ByBatch, Contexts, FORMATS, Formats};
 use super::settings::Settings;
