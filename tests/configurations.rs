@@ -251,3 +251,28 @@ proptest! {
         check(&scenario, &other)?;
     }
 }
+
+/// How many pictures texts have is the data's, as it is how long they are: the file says that it says nothing of it.
+#[test]
+fn a_file_for_trl_leaves_pictures_to_the_data() {
+    let link =
+        "st=trl&m=Qwen/Qwen2.5-VL-3B-Instruct&method=lora&img=2&imh=448&imw=896&s=2048&p=bf16&mask=padded";
+    let scenario = share::decode(link).scenarios.remove(0);
+    let written = configuration(&scenario, Configuration::Trl).expect("it can be written");
+    for line in ["packing: false", "HuggingFaceH4/llava-instruct-mix-vsft"] {
+        assert!(written.text.contains(line), "{}", written.text);
+    }
+    assert_eq!(written.differs, Vec::<String>::new());
+    assert!(written.absent.iter().any(|absent| absent == "Pictures: 2"), "{:?}", written.absent);
+    let read = import::read(&written.text, &scenario).expect("it is read");
+    assert_eq!((&read.scenario, read.left.len()), (&scenario, 0));
+    let frozen = Scenario {
+        pictures: headroom::scenario::Pictures {
+            tower: headroom::scenario::VisionTower::Frozen,
+            ..scenario.pictures
+        },
+        ..scenario
+    };
+    let refused = configuration(&frozen, Configuration::Trl).expect_err("trl's command has no word for it");
+    assert_eq!(refused.field, Field::VisionTower, "{refused}");
+}

@@ -28,7 +28,7 @@ const MIDDLE: [f64; 2] = [0.0001, 0.001];
 const ON_SEVERAL: [f64; 2] = [0.005, 0.11];
 
 /// A file of each library, and of each engine of several GPUs.
-const FILES: [(&str, &str); 12] = [
+const FILES: [(&str, &str); 14] = [
     ("embedder", include_str!("fixtures/scripts/embedder.py")),
     ("classifier", include_str!("fixtures/scripts/classifier.py")),
     ("grpo", include_str!("fixtures/scripts/grpo.py")),
@@ -40,6 +40,8 @@ const FILES: [(&str, &str); 12] = [
     ("trl-zero2", include_str!("fixtures/scripts/trl-zero2.py")),
     ("transformers", include_str!("fixtures/scripts/transformers.py")),
     ("trl", include_str!("fixtures/scripts/trl.py")),
+    ("pictures", include_str!("fixtures/scripts/pictures.py")),
+    ("trl-pictures", include_str!("fixtures/scripts/trl-pictures.py")),
     ("unsloth", include_str!("fixtures/scripts/unsloth.py")),
 ];
 
@@ -87,6 +89,7 @@ fn a_file_loads_a_model_with_its_tower() {
         ("m=Qwen/Qwen3.5-9B&method=lora", "AutoModelForImageTextToText"),
         ("task=generate&m=Qwen/Qwen3-4B&p=bf16", "AutoModelForCausalLM"),
         ("m=Qwen/Qwen3-4B&method=lora", "AutoModelForCausalLM"),
+        ("st=trl&m=Qwen/Qwen3-VL-4B-Instruct&method=lora&mask=padded", "AutoModelForImageTextToText"),
     ] {
         let scenario = linked(link);
         let file = script(&scenario).expect("a file");
@@ -96,6 +99,71 @@ fn a_file_loads_a_model_with_its_tower() {
         let left: Vec<_> = read.left.iter().map(|left| (&left.said, &left.why)).collect();
         assert_eq!((read.scenario.model, left), (scenario.model, Vec::new()), "{link}");
     }
+}
+
+/// What a processor is told keeps pictures at the scenario's size, by its family's word for it.
+#[test]
+fn a_file_with_pictures_says_how_large_they_are() {
+    for (link, line) in [
+        (
+            "m=Qwen/Qwen3-VL-4B-Instruct&imh=720&imw=1280&s=2048",
+            "size = {\"shortest_edge\": 65536, \"longest_edge\": 901120}",
+        ),
+        // what is shrunk by the model's own limit is shrunk by it here
+        (
+            "m=Qwen/Qwen2.5-VL-3B-Instruct&imh=8000&imw=8000&s=20000",
+            "size = {\"shortest_edge\": 3136, \"longest_edge\": 12845056}",
+        ),
+        ("m=mistralai/Ministral-3-3B-Instruct-2512&imh=300&imw=450&s=1024", "size = {\"longest_edge\": 450}"),
+        ("m=OpenGVLab/InternVL3-8B-hf&imh=1024&imw=1024&s=4096", "max_patches = 9"),
+        ("m=google/gemma-3-4b-it&s=1024", "processor = AutoProcessor.from_pretrained(MODEL)\nmodel"),
+    ] {
+        let file = script(&linked(&format!("{link}&img=1&method=lora&p=bf16"))).expect("a file");
+        assert!(file.contains(line), "{link}: {file}");
+    }
+    let videos = linked("m=Qwen/Qwen3-VL-4B-Instruct&img=1&vf=16&s=4096&method=lora&p=bf16");
+    let refused = script(&videos).expect_err("no file of videos");
+    assert_eq!(refused.field, Field::Frames, "{refused}");
+}
+
+/// A tower that stays as it is: its weights where all others are trained, else adapters in it.
+#[test]
+fn a_file_leaves_a_frozen_tower_as_it_is() {
+    for (link, said) in [
+        ("m=Qwen/Qwen2.5-VL-3B-Instruct&method=lora", vec!["exclude_modules=\".*visual.*\""]),
+        (
+            "m=google/gemma-3-4b-it&method=lora",
+            vec!["exclude_modules=\".*(vision_tower|multi_modal_projector).*\""],
+        ),
+        (
+            "m=google/gemma-3-4b-it&method=full",
+            vec![
+                "vision_tower.requires_grad_(False)",
+                "model.model.multi_modal_projector.requires_grad_(False)",
+            ],
+        ),
+        (
+            "m=llava-hf/llava-v1.6-mistral-7b-hf&method=full",
+            vec!["model.model.image_newline.requires_grad_(False)"],
+        ),
+    ] {
+        for stack in ["transformers", "trl"] {
+            let scenario = linked(&format!("{link}&p=bf16&vt=frozen&mask=padded&st={stack}"));
+            let file = script(&scenario).unwrap_or_else(|issue| panic!("{link}: {issue}"));
+            for said in &said {
+                assert!(file.contains(said), "{file}");
+            }
+            // without the link of its first lines too
+            let body: Vec<_> = file.lines().filter(|line| !line.starts_with("# What it takes")).collect();
+            let read = import::read(&body.join("\n"), &Scenario::default()).expect("the file is read");
+            assert_eq!(read.scenario.pictures.tower, scenario.pictures.tower, "{file}");
+        }
+    }
+    // the tower alone is not what is known
+    let half = "from transformers import AutoModelForImageTextToText\nmodel = AutoModelForImageTextToText.from_pretrained('google/gemma-3-4b-it')\n\
+                model.model.vision_tower.requires_grad_(False)\noptimizer = torch.optim.AdamW(model.parameters())\n";
+    let read = import::read(half, &Scenario::default()).expect("the file is read");
+    assert!(read.left.iter().any(|left| left.said.contains("vision_tower")), "{:?}", read.left);
 }
 
 #[test]

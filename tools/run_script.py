@@ -1,7 +1,7 @@
 """Runs the files that `headroom script` writes and holds what they took against the estimate: run_script.py HEADROOM LINK...
 
 HEADROOM is the command, each LINK what follows `#` in a share link. Needs torch, transformers, peft, bitsandbytes, datasets, trl and
-liger-kernel, of embeddings sentence-transformers, in the versions that the files name, a CUDA device (one whose kernels do nothing will do), and on PYTHONPATH the
+liger-kernel, of embeddings sentence-transformers, with pictures pillow, in the versions that the files name, a CUDA device (one whose kernels do nothing will do), and on PYTHONPATH the
 folder of the null device (tools/null_device: measure.py). Weights, tokenizer and data are made up here, and three steps are run; all
 else is the file as it is written. A file for several GPUs (deepspeed for ZeRO) is run as the first of a group whose collectives move nothing. On a device with too little memory (NULLCUDA_TOTAL_GIB) the error is printed, with the line of
 Python that met it: what `headroom oom` is held against.
@@ -25,6 +25,8 @@ def run(text, config, scenario):
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.filterwarnings("ignore")
+    if scenario["images"] and scenario["task"] != "generate":
+        import picture_switches  # before the device is there: it is to remember what is copied to it
     import datasets
     import measure
     import torch
@@ -36,6 +38,9 @@ def run(text, config, scenario):
     task = scenario["task"]
     case = dict(task=task, prompt=scenario["prompt-length"], batch=scenario["batch-size"], seq=scenario["seq-length"], labels=None,
                 rollouts=scenario["rollouts"])
+    looks = task != "generate" and scenario["images"] > 0
+    if looks:
+        case.update(images=scenario["images"], image_size=[scenario["image-height"], scenario["image-width"]], frames=1)
 
     def from_pretrained(_, dtype, attn_implementation, device_map=None, quantization_config=None, config=None, num_labels=None):
         assert (num_labels is not None) == (task in SCORING)
@@ -48,7 +53,7 @@ def run(text, config, scenario):
         config = config or a_config(None)
         if num_labels is not None:
             config.num_labels, config.get_text_config().pad_token_id = num_labels, 0
-        own = getattr(transformers, CLASSES[2 if task == "embed" else task in SCORING])
+        own = getattr(transformers, LOOKING if sees else CLASSES[2 if task == "embed" else task in SCORING])
         measure.model_class = lambda _: own
         keywords = dict(attn_implementation=attn_implementation)
         if quantization_config is None and engine == "fsdp2":
@@ -74,8 +79,25 @@ def run(text, config, scenario):
         own = dict(config)
         return transformers.AutoConfig.for_model(own.pop("model_type"), **own)
 
-    for name in CLASSES:
-        getattr(transformers, name).from_pretrained = from_pretrained
+    def loaded(*given, **named):
+        model = from_pretrained(*given, **named)
+        if looks:
+            # what is read off the device is answered as the pictures' grid has it
+            whole = dict(measure.DEFAULTS, **case)
+            added = {key: value for key, value in picture_switches.pictures(whole, model.config, "cpu").items() if key == "image_sizes"}
+            picture_switches.answer(whole, model, added)
+            model.base_model.register_forward_pre_hook(
+                lambda module, args, kwargs: added.update((key, kwargs[key]) for key in added if key in kwargs), with_kwargs=True)
+            if scenario["stack"] != "trl":
+                picture_switches.answer_nonzero(whole, model.config)
+        return model
+
+    sees = "vision_config" in config
+    for name in [*CLASSES, LOOKING]:
+        getattr(transformers, name).from_pretrained = loaded
+    if looks:
+        torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *a, **k: tensor
+        transformers.AutoProcessor.from_pretrained = lambda _: processor_of(case, a_config(None))
     # how a head begins changes nothing, and is a kernel that is compiled at run time
     torch.Tensor.erfinv_ = lambda weight: weight
     # sentence-transformers reads both from a folder
@@ -86,7 +108,9 @@ def run(text, config, scenario):
     # texts of a row's length: a word is a token, and the end of a text one more
     rows = (4 * scenario["batch-size"] * scenario["gradient-accumulation"] + 8) * scenario["gpus"]
     words = " ".join(["w"] * (scenario["seq-length"] - 1))
-    if task in ("sft", "generate"):
+    if looks:
+        columns = talks(rows * scenario["images"])
+    elif task in ("sft", "generate"):
         columns = {"text": [words] * rows}
     elif task == "embed":
         names = ["anchor", "positive", "negative"][:scenario["texts-per-example"]]
@@ -99,7 +123,8 @@ def run(text, config, scenario):
         import trl_steps
         columns = trl_steps.rows_of(case, rows)
     datasets.load_dataset = lambda *_, **__: datasets.Dataset.from_dict(columns)
-    kept = answer_as_data_would(scenario, case)  # as long as it is kept
+    known = picture_switches.true_elements(dict(measure.DEFAULTS, **case), a_config(None)) if looks else {}
+    kept = answer_as_data_would(scenario, case, known)  # as long as it is kept
     few = dict(max_steps=3, report_to=[], save_strategy="no", disable_tqdm=True)
     if task == "embed":
         text = as_embedder(text, a_config(None), task_model=lambda own: from_pretrained(None, device_map={"": 0}, **own), few=few)
@@ -143,6 +168,24 @@ def as_embedder(text, config, task_model, few):
 # what models are loaded by: those that write, those that have numbers for each text, those that have no head
 CLASSES = ["AutoModelForCausalLM", "AutoModelForSequenceClassification", "AutoModel"]
 SCORING = ["classify", "reward"]
+# and those that see
+LOOKING = "AutoModelForImageTextToText"
+
+
+def processor_of(case, config):
+    """A processor that makes of any conversations what the model's own would make of texts of that length with pictures."""
+    from types import SimpleNamespace
+    import trl_picture_steps
+    made = trl_picture_steps.processor_of(case, config)
+    made.image_processor = SimpleNamespace()
+    return made
+
+
+def talks(rows):
+    """Conversations about a picture each, as the data of the files has them."""
+    from PIL import Image
+    said = lambda role, *kinds: {"role": role, "content": [{"index": None, "text": "w", "type": kind} for kind in kinds]}
+    return {"messages": [[said("user", "image", "text"), said("assistant", "text")]] * rows, "images": [[Image.new("RGB", (2, 2))]] * rows}
 
 
 def answer_trl(module, kind, few, case, from_pretrained):
@@ -154,7 +197,8 @@ def answer_trl(module, kind, few, case, from_pretrained):
         return real(**few, **keywords)
 
     def made(**keywords):
-        keywords = dict(keywords, processing_class=tokenizer())
+        if not case.get("images"):
+            keywords = dict(keywords, processing_class=tokenizer())
         if case["task"] in ("grpo", "rloo"):
             import trl_steps
             return trl_steps.with_answers(case, trainer, keywords)
@@ -188,12 +232,12 @@ def tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tokens, pad_token="<pad>", eos_token="<eos>", unk_token="w")
 
 
-def answer_as_data_would(scenario, case):
+def answer_as_data_would(scenario, case, known):
     """A device without data reads back zeros: what is asked of the data is answered as it is."""
     if scenario["stack"] == "trl" or case["task"] in ("classify", "embed"):
         import trl_steps
         mask = scenario["mask"] if scenario["mask"] == "padding-free" or case["task"] != "sft" else "ones"
-        return trl_steps.answer_as_data_would(dict(case, attention_mask=mask))
+        return trl_steps.answer_as_data_would(dict(case, attention_mask=mask), known)
     import measure
     measure.patch_value_reads(dict(attention_mask=scenario["mask"]), True)
 

@@ -9,7 +9,7 @@ use super::examples::FOR_EACH_TOKEN;
 use super::float8;
 use super::generated;
 use super::handed::{is_a_models_name, is_object, makes_its_arguments};
-use super::hugging_face::{Parts, REWARDS, Trainer};
+use super::hugging_face::{OF_ONE_LENGTH, Parts, REWARDS, Trainer};
 use super::imported::Imported;
 use super::launch;
 use super::link::{of_link, written_by_headroom};
@@ -23,10 +23,11 @@ use super::sentence_transformers;
 use super::settings::{DIMENSIONS, OTHER_TRAINER, understood, version_of_trl};
 use super::syntax::python::{self, Call, Script};
 use super::syntax::setting::{self, Setting};
+use super::tower;
 use super::trainer::{self, PICTURES};
 use super::understood::{Format, Left, Understood};
 use super::usual;
-use crate::scenario::{Scenario, Tuner};
+use crate::scenario::{Mask, Scenario, Tuner};
 use crate::text::short;
 
 /// The classes of Python that are known, each with what it is a part of.
@@ -266,7 +267,9 @@ impl<'t> Calls<'t> {
                 return false;
             }
             (_, None) => {
-                self.engine.takes(call, &mut self.settings);
+                if !tower::takes(call, &mut self.settings) {
+                    self.engine.takes(call, &mut self.settings);
+                }
                 return false;
             }
         }
@@ -374,6 +377,9 @@ impl<'t> Calls<'t> {
             self.parts.loads && !trains && generated::takes(self.script, &mut self.settings);
         if let Some(own) = self.own {
             changed_numbers(self.script, &own.scenario, &mut self.settings);
+            if self.parts.trl && own.scenario.looks() && own.scenario.mask != Mask::Padded {
+                setting::flatten("", OF_ONE_LENGTH, Value::Bool(true), &mut self.settings);
+            }
         }
         changed_afterwards(self.script, &mut self.settings);
         for (place, value) in &self.script.given {

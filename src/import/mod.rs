@@ -39,6 +39,7 @@ mod started;
 mod syntax;
 mod torchtitan;
 mod torchtune;
+mod tower;
 mod trainer;
 mod trainer_toml;
 mod understood;

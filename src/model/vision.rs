@@ -51,6 +51,45 @@ pub enum VisionCode {
 }
 
 impl VisionCode {
+    /// All of them.
+    pub const ALL: [VisionCode; 12] = [
+        VisionCode::Qwen2,
+        VisionCode::Qwen2_5,
+        VisionCode::Qwen3,
+        VisionCode::Gemma3,
+        VisionCode::Gemma4,
+        VisionCode::InternVl,
+        VisionCode::Llama4,
+        VisionCode::Llava,
+        VisionCode::LlavaNext,
+        VisionCode::Mistral3,
+        VisionCode::Pixtral,
+        VisionCode::Mllama,
+    ];
+
+    /// The modules of a model that are its tower and what makes tokens of it, by name.
+    pub fn modules(self) -> &'static [&'static str] {
+        match self {
+            VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => &["visual"],
+            VisionCode::Gemma3
+            | VisionCode::InternVl
+            | VisionCode::Llava
+            | VisionCode::LlavaNext
+            | VisionCode::Mistral3
+            | VisionCode::Pixtral => &["vision_tower", "multi_modal_projector"],
+            VisionCode::Gemma4 => &["vision_tower", "embed_vision"],
+            VisionCode::Llama4 | VisionCode::Mllama => &["vision_model", "multi_modal_projector"],
+        }
+    }
+
+    /// The pattern with which peft keeps adapters off these (`exclude_modules`).
+    pub fn pattern(self) -> String {
+        match self.modules() {
+            [one] => format!(".*{one}.*"),
+            several => format!(".*({}).*", several.join("|")),
+        }
+    }
+
     /// The class of layers that the code of a model or its tower names (`_no_split_modules`) and the model has not. accelerate and axolotl look
     /// for all that are named, and stop there. Source: transformers 5.17 models/siglip/modeling_siglip.py, clip/modeling_clip.py,
     /// gemma4/modeling_gemma4.py.

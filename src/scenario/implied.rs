@@ -22,6 +22,11 @@ impl Scenario {
         self.architecture().is_ok_and(|architecture| architecture.vision().is_some())
     }
 
+    /// Whether its model is given pictures to learn from.
+    pub(crate) fn looks(&self) -> bool {
+        self.pictures.count > 0 && self.task.trains() && self.sees()
+    }
+
     /// Whether its optimizer projects the gradients of the target modules, onto as many directions as the rank says.
     pub fn projects(&self) -> bool {
         self.optimizer.projects() && self.method == Method::Full && self.task.trains()

@@ -191,8 +191,10 @@ impl Configuration {
                 outside || cluster && !said || zero || name == "allocator"
             }
             Configuration::Python => outside || cluster || zero,
-            // how long prompts are is the data's affair
-            Configuration::Trl => outside || cluster || zero || name == "prompt-length",
+            // how long prompts are is the data's affair, and how many pictures the texts have, and of what size
+            Configuration::Trl => {
+                outside || cluster || zero || name == "prompt-length" || OF_PICTURES.contains(&name)
+            }
             // FSDP2's reduction is its own too, and no line of it is read; so is who wraps the model
             Configuration::Accelerate => !cluster && !["reduce-dtype", "wrapped-by", "cp"].contains(&name),
             Configuration::DeepSpeed => !["shard", "cpu-offload"].contains(&name) && !zero,
@@ -202,6 +204,9 @@ impl Configuration {
         }
     }
 }
+
+/// What the data says of its pictures.
+const OF_PICTURES: [&str; 3] = ["images", "image-height", "image-width"];
 
 /// A written configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use super::lines::Lines;
 use super::{Configuration, Run, Targets};
 use crate::export::answers::{Value, generation, in_a_step};
 use crate::export::rate::learning_rate;
+use crate::export::script::pictures;
 use crate::import::names::attention;
 use crate::issue::{Field, Issue};
 use crate::scenario::{
@@ -34,8 +35,16 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         },
     );
     lines.set("attn_implementation", attention(scenario));
-    lines.about(columns);
-    lines.set("dataset_name", data);
+    match scenario.looks() {
+        true => {
+            lines.about(&format!("data: of the Hub, {}", pictures::COLUMNS));
+            lines.set("dataset_name", pictures::DATA);
+        }
+        false => {
+            lines.about(columns);
+            lines.set("dataset_name", data);
+        }
+    }
     if scenario.task.is_online() {
         lines.about("an example of a reward: put your own here, as its_module.its_function");
         lines.list("reward_funcs", &["get_soft_overlong_punishment"]);
@@ -57,6 +66,8 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         (Task::Kto, _) => lines.set("desirable_weight", "1.0"),
         (Task::Reward, _) => lines.set("center_rewards_coefficient", "null"),
         (Task::Rloo, _) => lines.set("normalize_advantages", false),
+        // trl packs no texts with pictures
+        (Task::Sft, _) if scenario.looks() => lines.set("packing", false),
         (Task::Sft, Mask::None | Mask::Ones) => {
             lines.set("packing", true);
             lines.set("packing_strategy", "wrapped");

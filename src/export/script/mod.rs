@@ -11,6 +11,7 @@ mod evaluation;
 mod float8;
 mod generate;
 mod parts;
+pub(super) mod pictures;
 mod python;
 mod qat;
 mod run;
@@ -67,6 +68,7 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
             .with_fix("choose a causal language model"));
     }
     let run = Run { scenario, architecture };
+    run.refuse_pictures()?;
     let (said, write): (_, Writer) = match scenario.stack {
         Stack::Transformers if embeds => (embedder::SAID, embedder::script),
         Stack::Transformers if classifies => (classifier::SAID, classifier::script),
@@ -84,7 +86,9 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
     let shares = if scenario.task.trains() { cluster::SAID } else { &[] };
     let evaluates = scenario.stack == Stack::Trl || classifies;
     let (evaluation, saving) = if evaluates { (evaluation::SAID, saving::SAID) } else { (&[][..], &[][..]) };
-    let says = |name| [ALWAYS, said, shares, evaluation, saving].iter().any(|names| names.contains(&name));
+    let looks = if matches!(scenario.stack, Stack::Transformers | Stack::Trl) { pictures::SAID } else { &[] };
+    let says =
+        |name| [ALWAYS, said, shares, evaluation, saving, looks].iter().any(|names| names.contains(&name));
     match scenario.changed().into_iter().find(|key| !says(key.name)) {
         None => write(&run),
         Some(key) => {

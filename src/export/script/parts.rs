@@ -300,12 +300,16 @@ impl Run<'_> {
         let call = match lora.tuner {
             Tuner::Lora | Tuner::Dora => call,
             Tuner::Ia3 => {
-                return call.keyword_if("target_modules", self.targets()).keyword("task_type", task);
+                return call
+                    .keyword_if("target_modules", self.targets())
+                    .keyword_if("exclude_modules", self.excluded())
+                    .keyword("task_type", task);
             }
             Tuner::Oft => {
                 return call
                     .keyword(lora.tuner.rank_name(), lora.rank)
                     .keyword_if("target_modules", self.targets())
+                    .keyword_if("exclude_modules", self.excluded())
                     .keyword("task_type", task);
             }
             Tuner::Loha | Tuner::Lokr => {
@@ -313,6 +317,7 @@ impl Run<'_> {
                     .keyword("r", lora.rank)
                     .keyword("alpha", lora.rank)
                     .keyword_if("target_modules", self.targets())
+                    .keyword_if("exclude_modules", self.excluded())
                     .keyword("task_type", task);
             }
             Tuner::Prompt | Tuner::PTuning | Tuner::Prefix | Tuner::PrefixProjected => {
@@ -327,6 +332,7 @@ impl Run<'_> {
                     .keyword("r", lora.rank)
                     .keyword("vera_dropout", if lora.dropout { "0.05" } else { "0.0" })
                     .keyword_if("target_modules", self.targets())
+                    .keyword_if("exclude_modules", self.excluded())
                     .keyword("task_type", task);
             }
         };
@@ -337,6 +343,7 @@ impl Run<'_> {
             .keyword("lora_dropout", if lora.dropout { "0.05" } else { "0.0" })
             .keyword_if("use_dora", (lora.tuner == Tuner::Dora).then_some("True"))
             .keyword_if("target_modules", self.targets())
+            .keyword_if("exclude_modules", self.excluded())
             .keyword_if("modules_to_save", saved)
             .keyword("task_type", task)
     }

@@ -2,7 +2,8 @@
 
 use super::cluster::Engine;
 use super::float8;
-use super::python::{Call, strings};
+use super::pictures;
+use super::python::{Call, string, strings};
 use super::qat;
 use super::run::Run;
 use crate::export::projected;
@@ -136,6 +137,7 @@ fn packages(run: &Run<'_>) -> Vec<&'static str> {
     };
     let mut packages = run.packages(&["torch==2.11.*", transformers, "datasets"]);
     packages.extend(run.engine().and_then(Engine::package));
+    packages.extend(run.looks().then_some(pictures::PACKAGES).into_iter().flatten());
     if scenario.trains_in_float8() {
         packages.extend(["torchao==0.18.*", "accelerate==1.15.*"]);
     }
@@ -179,7 +181,8 @@ fn imports(run: &Run<'_>) -> String {
             lines.push(format!("from peft import {}, get_peft_model", scenario.lora.tuner.class()));
         }
     }
-    let mut names = vec![run.class(), "AutoTokenizer"];
+    let reads = if run.looks() { "AutoProcessor" } else { "AutoTokenizer" };
+    let mut names = vec![run.class(), reads];
     if scenario.dropout.is_some() {
         names.insert(0, "AutoConfig");
     }
@@ -200,11 +203,17 @@ fn imports(run: &Run<'_>) -> String {
 
 fn settings(run: &Run<'_>) -> String {
     let Scenario { batch, sequence, accumulation, .. } = *run.scenario;
+    let (data, columns) = match run.looks() {
+        true => (pictures::DATA, pictures::COLUMNS),
+        false => ("stanfordnlp/imdb", "with a column \"text\""),
+    };
+    let images = if run.looks() { run.pictures() } else { String::new() };
     let mut lines = format!(
-        "\nMODEL = {}\nDATA = \"stanfordnlp/imdb\"  # of the Hub, with a column \"text\"\n\
-         BATCH, LENGTH, ACCUMULATION, STEPS = {batch}, {sequence}, {accumulation}, 1000\n\
+        "\nMODEL = {}\nDATA = {}  # of the Hub, {columns}\n\
+         BATCH, LENGTH, ACCUMULATION, STEPS = {batch}, {sequence}, {accumulation}, 1000\n{images}\
          LEARNING_RATE = {:e}\n",
         run.model(),
+        string(data),
         learning_rate(run.scenario)
     );
     if let Some(engine) = run.engine() {
@@ -216,12 +225,16 @@ fn settings(run: &Run<'_>) -> String {
 
 fn load(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
-    let mut lines = String::from("\ntokenizer = AutoTokenizer.from_pretrained(MODEL)\n");
+    let mut lines = match run.looks() {
+        true => format!("\n{}", run.processor()),
+        false => String::from("\ntokenizer = AutoTokenizer.from_pretrained(MODEL)\n"),
+    };
     lines.push_str(&run.config().0);
     lines.push_str(&format!("{}model = {}\n", run.loading(), run.loaded()?.written(0)));
     if !scenario.training_loop.fills_cache {
         lines.push_str("model.config.use_cache = False\n");
     }
+    lines.push_str(&run.freezes());
     if let Some(changes) = liger(scenario) {
         lines.push_str(&format!("_apply_liger_kernel_to_instance(model=model{changes})\n"));
     }
@@ -271,7 +284,10 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
         });
     let engine = run.engine();
     let zero = matches!(engine, Some(Engine::Zero(_)));
-    let mut lines = data(scenario.mask, engine.is_some());
+    let mut lines = match run.looks() {
+        true => run.looked_at(engine.is_some()),
+        false => data(scenario.mask, engine.is_some()),
+    };
     lines.push_str(&groups.unwrap_or_default());
     if in_backward {
         lines.push_str(&format!(

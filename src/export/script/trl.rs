@@ -1,6 +1,6 @@
 //! trl's trainers: fine-tuning, preferences, reward models, GRPO and RLOO.
 
-use super::parts::class;
+use super::pictures;
 use super::python::{Call, boolean, string};
 use super::run::Run;
 use crate::export::answers::{self, Value};
@@ -79,7 +79,10 @@ impl Trainer {
 
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
-    let Trainer { module, name, data, columns } = Trainer::of(scenario.task)?;
+    let Trainer { module, name, mut data, mut columns } = Trainer::of(scenario.task)?;
+    if run.looks() {
+        (data, columns) = (pictures::DATA, pictures::COLUMNS);
+    }
     let talks = has_conversations(scenario.task);
     let (trainer, config) = (format!("{name}Trainer"), format!("{name}Config"));
     refuse(scenario)?;
@@ -92,6 +95,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         (false, _) => "trl==1.16.*",
     };
     let mut packages = run.packages(&["torch==2.11.*", "transformers==5.17.*", trl, "datasets"]);
+    packages.extend(run.looks().then_some(pictures::PACKAGES).into_iter().flatten());
     let adapters = match scenario.method {
         Method::Full => String::new(),
         Method::Lora | Method::Qlora => format!("    peft_config={},\n", run.lora().written(1)),
@@ -118,12 +122,16 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     } else {
         (String::new(), call.written(1))
     };
+    let rows = |split: &str| match run.looks() {
+        true => run.talks(split),
+        false => format!("load_dataset(DATA, split={})", string(split)),
+    };
     let parts = [
         run.header(&packages),
         if vllm && scenario.reserve.vllm == 0 { SERVER } else { "" }.to_owned(),
         "\n".to_owned(),
         run.environment(&[]),
-        imports(scenario, named.is_none()),
+        imports(run, named.is_none()),
         format!("from {module} import {config}, {trainer}\n"),
         format!(
             "\nMODEL = {}\nDATA = {}  # of the Hub, {columns}\nLEARNING_RATE = {:e}\n",
@@ -131,22 +139,30 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
             string(data),
             learning_rate(scenario)
         ),
+        if run.looks() { run.pictures() } else { String::new() },
         if run.asks_for_its_gpu() {
             "GPU = int(os.environ[\"LOCAL_RANK\"])\n".to_owned()
         } else {
             String::new()
         },
         run.kernels(),
-        if scenario.task.is_online() { REWARD } else { "\n" }.to_owned(),
+        match (scenario.task.is_online(), run.looks()) {
+            (true, _) => REWARD.to_owned(),
+            (false, true) => format!("{}\n", run.joins()),
+            (false, false) => "\n".to_owned(),
+        },
         run.metrics(true),
         run.config().0,
         format!("{before}{}model = {}\n", run.loading(), run.loaded()?.written(0)),
+        run.freezes(),
         if talks { TOKENIZER } else { "" }.to_owned(),
+        if run.looks() { run.processor() } else { String::new() },
         format!("trainer = {trainer}(\n    model=model,\n    args={args},\n"),
         if talks { "    processing_class=tokenizer,\n" } else { "" }.to_owned(),
+        if run.looks() { "    processing_class=processor,\n" } else { "" }.to_owned(),
         if scenario.task.is_online() { "    reward_funcs=reward,\n" } else { "" }.to_owned(),
-        "    train_dataset=load_dataset(DATA, split=\"train\"),\n".to_owned(),
-        run.evaluated("load_dataset(DATA, split=\"test\")"),
+        format!("    train_dataset={},\n", rows("train")),
+        run.evaluated(&rows("test")),
         adapters,
         own,
         format!(")\n{}", run.saves_the_model()),
@@ -211,7 +227,8 @@ fn refuse(scenario: &Scenario) -> Result<(), Issue> {
     Ok(())
 }
 
-fn imports(scenario: &Scenario, own_optimizer: bool) -> String {
+fn imports(run: &Run<'_>, own_optimizer: bool) -> String {
+    let scenario = run.scenario;
     let mut lines = vec!["import torch", "from datasets import load_dataset"];
     if scenario.cluster.is_fsdp2() && scenario.cluster.replicas > 1 {
         lines.insert(1, "from accelerate import ParallelismConfig");
@@ -225,7 +242,8 @@ fn imports(scenario: &Scenario, own_optimizer: bool) -> String {
     let config = scenario.dropout.map(|_| "AutoConfig");
     let quantization = (scenario.method == Method::Qlora).then_some("BitsAndBytesConfig");
     let tokenizer = has_conversations(scenario.task).then_some("AutoTokenizer");
-    let names = [config, Some(class(scenario.task)), tokenizer, quantization];
+    let processor = run.looks().then_some("AutoProcessor");
+    let names = [config, Some(run.class()), tokenizer, processor, quantization];
     let names: Vec<&str> = names.into_iter().flatten().collect();
     format!("{}\nfrom transformers import {}\n", lines.join("\n"), names.join(", "))
 }
@@ -265,6 +283,8 @@ pub(super) fn arguments(
             _,
         )
         | (Task::Sft, Mask::Padded) => (None, None),
+        // trl packs no texts with pictures
+        (Task::Sft, _) if run.looks() => (None, None),
         (Task::Sft, Mask::None | Mask::Ones) => (Some("True"), Some("\"wrapped\"")),
         (Task::Sft, Mask::Packed | Mask::PaddingFree) => (Some("True"), None),
     };

@@ -131,6 +131,9 @@ pub(super) fn length_of_sequences(reader: &mut Reader, parts: Parts, why: &str) 
     }
 }
 
+/// What is said of texts with pictures of one length, by the link of a file's first lines alone.
+pub(in crate::import) const OF_ONE_LENGTH: &str = "texts_of_one_length";
+
 /// How trl fills the batch.
 fn filling(reader: &mut Reader, parts: Parts, why: &str) {
     let strategy = reader.take(&["packing_strategy"]);
@@ -148,6 +151,8 @@ fn filling(reader: &mut Reader, parts: Parts, why: &str) {
         reader.set("mask", "padding-free", &said);
     } else if let Some((false, said)) = packing {
         reader.set("mask", "padded", &said);
+    } else if reader.take(&[OF_ONE_LENGTH]).is_some() {
+        // trl cuts no texts with pictures to one length: that they have one is the data's
     } else {
         reader.assume("mask", "padded", why);
     }

@@ -14,9 +14,11 @@ use super::generated;
 use super::launch;
 use super::own_loop;
 use super::reader::{Reader, Said, among};
+use super::tower;
 use super::trainer;
 use crate::scenario::{LossKernel, Stack, Task, Tuner};
 pub(super) use answers::REWARDS;
+pub(super) use arguments::OF_ONE_LENGTH;
 use arguments::{arguments, attention, checkpointing};
 pub(super) use distillation::{LOADED, LOADED_DTYPE, LOADED_IN_4_BITS};
 pub(super) use known::{IDLE, REFUSED};
@@ -104,6 +106,7 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     let frozen = method(reader, parts, model.is_some());
     precision(reader, parts);
     adapters(reader, parts, frozen);
+    tower::read(reader);
     attention(reader, parts);
     if parts.arguments {
         arguments(reader, parts);

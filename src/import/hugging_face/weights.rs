@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::super::named_adapters::{OF_COMMAND, UNREAD};
 use super::super::names::{Checkpoint, is_torchao_int8, of_checkpoint};
 use super::super::reader::{Reader, Said};
+use super::super::tower;
 use super::super::trainer;
 use super::precision::{Element, element_type};
 use super::virtual_tokens;
@@ -259,7 +260,7 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, frozen: Frozen) {
             None => reader.assume("train-embeddings", "off", why),
         }
         if let Some(said) = reader.take(&["LoraConfig.exclude_modules", "get_peft_model.exclude_modules"]) {
-            excluded(reader, &said);
+            tower::excluded(reader, &said);
         }
         if !reader.switches("fp32-adapters", &["autocast_adapter_dtype"]) {
             // transformers' own `add_adapter` leaves them in the model's type
@@ -339,25 +340,6 @@ fn unsloths_layers(reader: &mut Reader, why: &str) {
             reader.idle.extend([attention, feed_forward].into_iter().flatten().map(|(_, said)| said));
             reader.assume("lora-targets", LoraTargets::AllLinear.slug(), why);
         }
-    }
-}
-
-/// Layers that adapters are kept off: all of Qwen's tower is known, whose projector is in `visual` too. peft matches a pattern with a
-/// module's whole name, and what a list has with its end (0.21, tuners/tuners_utils.py `_check_target_module_exists`).
-fn excluded(reader: &mut Reader, said: &Said) {
-    let whole = [".*visual.*", ".*\\.visual\\..*", "model\\.visual\\..*", "model.visual.*"];
-    let is_qwens = reader.scenario.sees()
-        && reader
-            .scenario
-            .architecture()
-            .is_ok_and(|architecture| architecture.model_type.starts_with("qwen"));
-    let is_pattern = !said.value.is_array();
-    match is_qwens && is_pattern && whole.contains(&said.text().as_str()) {
-        true => reader.set("vision-tower", "frozen", &said.said),
-        false => reader.leave(
-            &said.said,
-            "of layers that adapters are kept off a whole tower with its projector is known (--vision-tower frozen), as Qwen's \".*visual.*\"",
-        ),
     }
 }
 
