@@ -65,6 +65,8 @@ pub enum Field {
     Loss,
     Step,
     Offloading,
+    /// Liger's kernels of layers under trl's trainers.
+    LigerLayers,
     Allocator,
     Gpu,
     Gpus,

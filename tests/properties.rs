@@ -53,8 +53,8 @@ fn loras() -> impl Strategy<Value = Lora> {
 }
 
 fn savings() -> impl Strategy<Value = Savings> {
-    (select(LossKernel::ALL), select(StepTime::ALL), select(Offloading::ALL))
-        .prop_map(|(loss, step, offloading)| Savings { loss, step, offloading })
+    (select(LossKernel::ALL), select(StepTime::ALL), select(Offloading::ALL), any::<bool>())
+        .prop_map(|(loss, step, offloading, liger_layers)| Savings { loss, step, offloading, liger_layers })
 }
 
 /// Scenarios of sizes that people run.

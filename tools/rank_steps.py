@@ -10,6 +10,7 @@ lora_autocast_adapter, qlora_prepare, qlora_double_quant, weights "bf16" where D
 cpu_offload "optimizer" | "all": DeepSpeed's offload_optimizer, with "all" (and under FSDP2 only that) what parameters are kept in, too.
 "dtype": "amp_fp16" is float16 with what scales the loss: autocast over float32 weights (ddp) or float16 copies of float32 shards (fsdp2) with PyTorch's
 GradScaler, "fp16" DeepSpeed's fp16 engine (zero1, zero2, zero3) over float16 weights, with its own. No gradient overflows.
+"adapter", "base", "group_size": another tuner of peft's than LoRA, other frozen weights than NF4, as more_switches.py has them ("engine": "ddp").
 "liger", "loss": as fused_losses.py has them.
 "head": "image" with "tower": a model that sees, on text alone (picture_switches.py).
 "float8", "float8_filter", "float8_pad", "float8_gather": as float8_switches.py has them (torchao's folder is on PYTHONPATH); "float8_precompute": true where
@@ -76,7 +77,10 @@ def adapt(case):
     import torch
     import transformers
     from transformers import AutoModelForCausalLM
-    own = {key: case[key] for key in ("lora_autocast_adapter", "qlora_prepare", "qlora_double_quant", "weights") if key in case}
+    if "adapter" in case or "base" in case:
+        import more_switches  # noqa: F401 it adds them to what measure.py builds
+    kept = ("lora_autocast_adapter", "qlora_prepare", "qlora_double_quant", "weights", "adapter", "base", "group_size")
+    own = {key: case[key] for key in kept if key in case}
     own_type = "fp32" if case["engine"] == "fsdp2" else "bf16" if case["engine"].startswith("zero") else "amp_bf16"
     if case.get("half"):
         own_type = "fp32" if case["engine"] == "fsdp2" else "fp16" if case["engine"].startswith("zero") else "amp_fp16"
@@ -101,6 +105,9 @@ def adapt(case):
 
     def adapted(*_, **__):
         AutoModelForCausalLM.from_config = plain
+        if case.get("adapter") in ("vera", "prefix", "p_tuning"):
+            # peft takes the device of what it adapts; VeRA draws its matrices on the CPU
+            return wrapped()
         with torch.device("cpu" if sharded_4bit else "meta" if case["engine"] == "fsdp2" else "cuda"):
             return wrapped()
 
@@ -215,6 +222,9 @@ def step_with(case):
         if case["optimizer"] == "adamw_for_loop":
             return adamw(params, lr=1e-5, foreach=False, fused=False)
         import more_switches
+        if case["optimizer"] == "muon":
+            own = sys._getframe(1).f_locals["model"].named_parameters()
+            more_switches.IN_LAYERS.update(id(param) for name, param in own if ".layers." in name)
         return more_switches.one_optimizer(case, list(params))
 
     torch.optim.AdamW = build

@@ -134,6 +134,8 @@ export interface Scenario {
   "loss"?: "standard" | "full" | "liger" | "cut" | "te" | "native" | "axolotl" | "log-softmax" | "chunked" | "float-logits" | "vocabulary-chunks";
   /** Where saved activations wait for backward */
   "activation-offloading"?: "off" | "on";
+  /** Whether Liger's kernels stand in for norms, rotary positions and gated products under trl (use_liger_kernel=True); head and loss stay trl's own */
+  "liger-layers"?: boolean;
   /** When the optimizer steps */
   "optimizer-step"?: "after-backward" | "in-backward";
   /** Whether the forward pass fills a cache of keys and values (config.use_cache) */

@@ -145,6 +145,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
                 Some("trl" | "torchtune") => Offloading::On,
                 Some(other) => return Err(unknown("offload", other)),
             },
+            liger_layers: argument(fields, LIGER).is_some_and(|value| value == true),
         },
         allocator: fields.choice("allocator", Allocator::Native)?,
         gpu: card(fields, row)?,
@@ -157,10 +158,18 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
 /// Arguments of trl's trainers with which tensors are as large as without: measured of IPO, of GSPO and of distillation's divergences.
 const AS_LARGE: [&str; 3] = ["loss_type", "importance_sampling_level", "beta"];
 
+/// The argument of trl's trainers that asks for Liger's kernels.
+const LIGER: &str = "use_liger_kernel";
+
+/// An argument that one of trl's trainers was given.
+fn argument<'a>(fields: &mut Fields<'a>, name: &str) -> Option<&'a Value> {
+    fields.get("args").and_then(|arguments| arguments.get(name))
+}
+
 fn task(fields: &mut Fields<'_>) -> Result<Task, CheckError> {
     let arguments = fields.get("args").and_then(Value::as_object);
     if let Some((name, value)) =
-        arguments.into_iter().flatten().find(|(name, _)| !AS_LARGE.contains(&name.as_str()))
+        arguments.into_iter().flatten().find(|(name, _)| *name != LIGER && !AS_LARGE.contains(&name.as_str()))
     {
         return Err(format!("the argument {name}={value} is not modelled").into());
     }

@@ -44,6 +44,8 @@ pub struct Member {
     pub offloading: Offloading,
     /// How the head and the loss are computed.
     pub loss: LossKernel,
+    /// Whether Liger's kernels run its layers under trl's trainers.
+    pub liger_layers: bool,
     /// Overrides every dropout of the config; `None` keeps the config's own.
     pub dropout: Option<u16>,
     /// Whether the trainer switches those off that are modules (trl's trainer/utils.py `disable_dropout_in_model`), not those that are
@@ -106,7 +108,7 @@ pub struct Training {
 impl Member {
     /// What its stack answers.
     pub(crate) fn software(&self) -> &'static Software {
-        Software::of(self.stack)
+        Software::with(self.stack, self.liger_layers)
     }
 
     /// Whether trl makes all logits of it, as its versions did before the head was fused with the log-probabilities.
@@ -272,6 +274,7 @@ impl From<&Scenario> for Member {
             checkpointing: scenario.checkpoints(),
             offloading: scenario.savings.offloading,
             loss: scenario.savings.loss,
+            liger_layers: scenario.savings.liger_layers,
             dropout: scenario.dropout,
             dropout_modules_off: disables_dropout,
             // `PPOTrainer` leaves the config's `use_cache` as it was

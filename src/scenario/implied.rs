@@ -14,7 +14,13 @@ use crate::units::Bytes;
 impl Scenario {
     /// What its stack answers.
     pub(crate) fn software(&self) -> &'static Software {
-        Software::of(self.stack)
+        Software::with(self.stack, self.savings.liger_layers)
+    }
+
+    /// Whether trl's trainer was asked for Liger's kernels of the layers.
+    pub(crate) fn runs_liger_layers(&self) -> bool {
+        let software = self.software();
+        self.task.trains() && software.trainer == Trainer::Trl && software.liger_kernels
     }
 
     /// Whether its model is one whose steps with pictures are followed.

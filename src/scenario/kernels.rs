@@ -33,6 +33,9 @@ impl Scenario {
             | Stack::Litgpt
             | Stack::Megatron => {}
         }
+        if self.runs_liger_layers() {
+            return Some((Field::LigerLayers, "Liger's kernels"));
+        }
         let loss = match self.software().loss(self.savings.loss) {
             LossKernel::Liger => Some("Liger's fused loss"),
             LossKernel::Axolotl => Some("axolotl's kernels over all logits"),

@@ -163,6 +163,9 @@ pub struct Savings {
     pub step: StepTime,
     /// Where saved activations wait.
     pub offloading: Offloading,
+    /// Whether Liger's kernels stand in for norms, rotary embeddings and gated products under trl's trainers, which keep their own
+    /// head and loss (`use_liger_kernel=True`; trl 1.16 trainer/sft_trainer.py).
+    pub liger_layers: bool,
 }
 
 /// Who is learned from; read for [`Task::Distil`].
@@ -378,6 +381,7 @@ impl Default for Scenario {
                 loss: LossKernel::Standard,
                 step: StepTime::AfterBackward,
                 offloading: Offloading::Off,
+                liger_layers: false,
             },
             generation: Generation { new_tokens: 512, cache: CacheKind::Dynamic, sampling: Sampling::Greedy },
             pictures: Pictures::NONE,

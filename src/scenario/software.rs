@@ -142,6 +142,9 @@ static TRL: Software = Software {
     ..TRANSFORMERS
 };
 
+/// Liger's kernels of the layers alone: what fuses them with a loss would replace the `forward` that trl patches.
+static TRL_LIGER: Software = Software { liger_kernels: true, ..TRL };
+
 static LIGER: Software = Software { standard_loss: LossKernel::Liger, liger_kernels: true, ..TRANSFORMERS };
 
 static LITGPT: Software = Software {
@@ -247,6 +250,11 @@ impl Software {
             Stack::Unsloth => &UNSLOTH,
             Stack::Megatron => &MEGATRON,
         }
+    }
+
+    /// The row of a stack, where trl's trainers may be asked for Liger's kernels of the layers.
+    pub fn with(stack: Stack, liger_layers: bool) -> &'static Software {
+        if liger_layers && stack == Stack::Trl { &TRL_LIGER } else { Software::of(stack) }
     }
 
     /// The engines that several GPUs divide the training among them with, of those that are followed with that library: the one

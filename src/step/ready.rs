@@ -71,6 +71,7 @@ impl<'a> Ready<'a> {
                 return Err(support::idle(index));
             };
             support::balance(job, named, (index, member))?;
+            support::liger_layers(job, member)?;
             support::seeing(job, named, (index, member))?;
             support::float8(job, member, named, device)?;
             support::fake_quant(job, member, named)?;

@@ -8,6 +8,7 @@ mod compiled;
 mod fake_quant;
 mod float8;
 mod fused_adapters;
+mod liger_layers;
 mod logits;
 mod optimizers;
 mod pictures;
@@ -39,6 +40,7 @@ pub(super) use compiled::compiled;
 pub(super) use fake_quant::fake_quant;
 pub(super) use float8::float8;
 pub(super) use fused_adapters::fused_adapters;
+pub(super) use liger_layers::liger_layers;
 pub(super) use pictures::seeing;
 pub(super) use spikes::{merging, saving};
 

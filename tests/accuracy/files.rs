@@ -262,6 +262,15 @@ pub static GPTQ: File = File::of("gptq");
 /// Steps whose products are in 8-bit floats: all were measured before any was predicted, then `-held-` of other families.
 pub static FLOAT8: File = File::of("float8");
 
+/// One rank of other adapters than LoRA, of 8-bit weights and of Muon under DDP: all were measured before any was predicted.
+pub static ADAPTER_RANKS: File = File::of("adapter-ranks");
+
+/// One rank of trl's trainers on preferences and answers of mixtures of experts: all were measured before any was predicted.
+pub static EXPERT_TRAINERS: File = File::of("expert-trainers");
+
+/// Liger's kernels of layers under trl's trainers: all were measured before any was predicted.
+pub static TRL_LIGER: File = File::of("trl-liger");
+
 /// Steps whose layers are compiled one by one: `-held-` were measured when all else was done.
 pub static COMPILED: File = File::of("compiled");
 
@@ -314,7 +323,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 63] = [
+pub static FILES: [&File; 66] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -365,6 +374,9 @@ pub static FILES: [&File; 63] = [
     &FLOAT8,
     &QAT,
     &FLOAT8_RANKS,
+    &ADAPTER_RANKS,
+    &EXPERT_TRAINERS,
+    &TRL_LIGER,
     &COMPILED,
     &COMPILED_MODEL,
     &MEGATRON,

@@ -240,6 +240,21 @@ fn every_row_of_float8_is_predicted() {
 }
 
 #[test]
+fn every_rank_of_other_adapters_is_predicted() {
+    ADAPTER_RANKS.is_predicted(13, [0.001, 0.068, 0.068], [0.001, 1.4, 1.4]);
+}
+
+#[test]
+fn every_rank_of_trls_trainers_with_experts_is_predicted() {
+    EXPERT_TRAINERS.is_predicted(18, [0.001, 0.041, 0.041], [0.011, 2.68, 2.68]);
+}
+
+#[test]
+fn every_row_of_ligers_layers_under_trl_is_predicted() {
+    TRL_LIGER.is_predicted(24, [0.001, 0.033, 0.033], [0.001, 0.14, 0.89]);
+}
+
+#[test]
 fn every_row_of_compiled_layers_is_predicted() {
     COMPILED.is_predicted(51, [0.001, 0.001, 0.001], [0.001, 0.001, 0.031]);
 }

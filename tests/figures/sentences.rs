@@ -314,6 +314,30 @@ pub const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "docs/accuracy.md",
+        "`data/measurements/adapter-ranks.json`: {adapter-ranks rows} steps of one rank under DDP",
+    ),
+    (
+        "docs/accuracy.md",
+        "What these adapters' ranks allocate at their peak differs by {adapter-ranks allocated median} % in the median and {adapter-ranks allocated worst} % at worst, what they reserve by {adapter-ranks reserved median} % and {adapter-ranks reserved worst} %.",
+    ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/expert-trainers.json`: {expert-trainers rows} steps of one rank of trl's other trainers with mixtures of experts",
+    ),
+    (
+        "docs/accuracy.md",
+        "What these ranks allocate at their peak differs by {expert-trainers allocated median} % in the median and {expert-trainers allocated worst} % at worst, what they reserve by {expert-trainers reserved median} % and {expert-trainers reserved worst} %.",
+    ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/trl-liger.json`: {trl-liger rows} steps of trl's trainers with Liger's kernels of the layers",
+    ),
+    (
+        "docs/accuracy.md",
+        "What trl's rows with these kernels allocate at their peak differs by {trl-liger allocated median} % in the median and {trl-liger allocated worst} % at worst, what they reserve by {trl-liger reserved median} % and {trl-liger reserved worst} %.",
+    ),
+    (
+        "docs/accuracy.md",
         "`data/measurements/compiled.json`: {compiled rows} steps whose layers are compiled one by one",
     ),
     (

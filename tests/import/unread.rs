@@ -95,45 +95,30 @@ fn what_was_applied_is_not_without_effect() {
 #[test]
 fn ligers_kernels_do_not_take_trls_head_away() {
     let model = "model=\"Qwen/Qwen2.5-0.5B\"";
-    for (text, task, said) in [
-        (
-            format!("SFTTrainer({model}, args=SFTConfig(use_liger_kernel=True))"),
-            Task::Sft,
-            "SFTConfig(use_liger_kernel=true)",
-        ),
-        (
-            format!("DPOTrainer({model}, args=DPOConfig(use_liger_kernel=True))"),
-            Task::Dpo,
-            "DPOConfig(use_liger_kernel=true)",
-        ),
-        (
-            format!("KTOTrainer({model}, args=KTOConfig(use_liger_kernel=True))"),
-            Task::Kto,
-            "KTOConfig(use_liger_kernel=true)",
-        ),
+    for (text, task) in [
+        (format!("SFTTrainer({model}, args=SFTConfig(use_liger_kernel=True))"), Task::Sft),
+        (format!("DPOTrainer({model}, args=DPOConfig(use_liger_kernel=True))"), Task::Dpo),
+        (format!("KTOTrainer({model}, args=KTOConfig(use_liger_kernel=True))"), Task::Kto),
         (
             format!(
                 "GRPOTrainer({model}, reward_funcs=reward, args=GRPOConfig(use_vllm=True, vllm_mode='server', use_liger_kernel=True))"
             ),
             Task::Grpo,
-            "GRPOConfig(use_liger_kernel=true)",
         ),
         (
             "model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_length: 512\nuse_liger_kernel: true\n".to_owned(),
             Task::Sft,
-            "use_liger_kernel: true",
         ),
-        (
-            "trl dpo --model_name_or_path Qwen/Qwen2.5-0.5B --use_liger_kernel".to_owned(),
-            Task::Dpo,
-            "use_liger_kernel: true",
-        ),
+        ("trl dpo --model_name_or_path Qwen/Qwen2.5-0.5B --use_liger_kernel".to_owned(), Task::Dpo),
     ] {
         let understood = read(&text);
         let scenario = &understood.scenario;
         assert_eq!((scenario.task, scenario.stack), (task, Stack::Trl), "{text}");
-        assert_eq!(left(&understood), [said], "{text}");
-        assert!(understood.left[0].why.contains("keeps its own fused head"), "{:?}", understood.left);
+        assert!(
+            scenario.savings.liger_layers && left(&understood).is_empty(),
+            "{text}: {:?}",
+            understood.left
+        );
         let answer = headroom::estimate(scenario);
         assert!(answer.memory.is_some(), "{text}: {:?}", answer.issues);
     }

@@ -53,6 +53,50 @@ fn what_earlier_trl_does_not_do_is_refused() {
     );
 }
 
+/// Under DDP adapters of other kinds are as on one GPU, where that was measured.
+#[test]
+fn what_was_not_compared_of_adapters_on_several_gpus_is_refused() {
+    let base = "m=Qwen/Qwen3-0.6B&method=lora&p=amp-bf16-weights&s=300&gpus=4&shard=ddp";
+    refuses(
+        base,
+        &[
+            ("", None),
+            ("ad=dora", None),
+            ("ad=ia3", None),
+            ("ad=oft", None),
+            ("ad=prompt", None),
+            ("method=qlora&q=int8&prep=off", None),
+            ("ad=vera", Some(Field::Adapter)),
+            ("ad=dora&shard=fsdp2", Some(Field::Adapter)),
+            ("method=qlora&q=int8&prep=off&shard=zero2", Some(Field::WeightFormat)),
+        ],
+    );
+}
+
+/// Liger's kernels of layers are followed in trl's trainers that keep their head beside them.
+#[test]
+fn what_was_not_compared_with_ligers_layers_is_refused() {
+    let base = "m=Qwen/Qwen3-0.6B&st=trl&method=full&p=amp-bf16&mask=padded&s=300&liger=on";
+    refuses(
+        base,
+        &[
+            ("", None),
+            ("task=dpo", None),
+            ("task=kto&b=2", None),
+            ("task=grpo&b=2", None),
+            ("method=qlora", None),
+            ("gpus=4&shard=ddp", None),
+            ("task=orpo", Some(Field::LigerLayers)),
+            ("task=reward", Some(Field::LigerLayers)),
+            ("loss=full", Some(Field::LigerLayers)),
+            ("eval=loss", Some(Field::LigerLayers)),
+            ("task=grpo&b=2&roll=transformers", Some(Field::LigerLayers)),
+            ("m=allenai/OLMo-2-1124-7B", Some(Field::LigerLayers)),
+            ("m=microsoft/phi-2", Some(Field::LigerLayers)),
+        ],
+    );
+}
+
 /// trl's fused head reads a head that no unit of FSDP2 gathers where it lies: over shards in the CPU's memory trl stops. What was compared has an
 /// answer, and so has what is advised.
 #[test]

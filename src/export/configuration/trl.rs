@@ -121,6 +121,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     if !scenario.task.is_online() {
         lines.set("activation_offloading", scenario.savings.offloading == Offloading::On);
     }
+    if scenario.runs_liger_layers() {
+        lines.set("use_liger_kernel", true);
+    }
     if scenario.evaluates() {
         lines.set("eval_strategy", "steps");
         lines.set("eval_steps", 100);

@@ -24,6 +24,7 @@ pub(super) const SAID: &[&str] = &[
     "attention",
     "dropout",
     "activation-offloading",
+    "liger-layers",
     "optimizer-step",
     "loss",
 ];
@@ -96,6 +97,9 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     };
     let mut packages = run.packages(&["torch==2.11.*", "transformers==5.17.*", trl, "datasets"]);
     packages.extend(run.looks().then_some(pictures::PACKAGES).into_iter().flatten());
+    if scenario.runs_liger_layers() {
+        packages.push("liger-kernel==0.8.*");
+    }
     let adapters = match scenario.method {
         Method::Full => String::new(),
         Method::Lora | Method::Qlora => format!("    peft_config={},\n", run.lora().written(1)),
@@ -322,6 +326,7 @@ pub(super) fn arguments(
         .keyword("gradient_checkpointing", boolean(checkpointing.is_some()))
         .keyword_if("gradient_checkpointing_kwargs", checkpointing)
         .keyword_if("activation_offloading", offloading)
+        .keyword_if("use_liger_kernel", scenario.runs_liger_layers().then(|| boolean(true)))
         .keyword_if("optim", optimizer.map(string));
     let call = run
         .projection()

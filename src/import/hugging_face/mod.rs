@@ -260,8 +260,7 @@ fn ligers_kernels(reader: &mut Reader, parts: Parts) {
             reader.leave(&said, "Liger's fused loss, which trl had before 1.15, is not predicted");
         }
         Some((true, said)) => {
-            let why = "trl 1.16 keeps its own fused head and gives the model Liger's kernels of its layers alone: what these change is not followed under trl";
-            reader.leave(&said, why);
+            reader.set("liger-layers", "on", &said);
             let cross_entropy = "liger_kernel_config.fused_linear_cross_entropy";
             reader.refuse(
                 &[cross_entropy],

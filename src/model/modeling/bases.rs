@@ -109,8 +109,15 @@ pub(super) const NOWHERE: Stacks =
 /// trl's trainers were compared.
 pub(super) const TRL: Stacks = Stacks { trl: true, ..NOWHERE };
 /// llama's patch of Liger's.
-const LIGERS: Liger =
-    Liger { norms_in_place: true, rotary: true, gates: true, experts: false, fused_loss: true, logits: 1 };
+const LIGERS: Liger = Liger {
+    norms: true,
+    norms_in_place: true,
+    rotary: true,
+    gates: true,
+    experts: false,
+    fused_loss: true,
+    logits: 1,
+};
 /// That of families with norms behind their branches.
 const LIGERS_BEHIND: Liger = Liger { norms_in_place: false, ..LIGERS };
 /// Liger's kernels too.

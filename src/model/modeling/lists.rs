@@ -140,3 +140,9 @@ const TYPED: [&str; 4] = ["bert", "ernie", "electra", "deberta-v2"];
 pub fn gives_token_types(model_type: &str) -> bool {
     TYPED.contains(&model_type)
 }
+
+/// Whether transformers' `Trainer`, which patches modules of a model that is there already, gives fewer of that family's norms Liger's kernel
+/// than who patches the classes before (liger-kernel 0.8.5 transformers/monkey_patch.py).
+pub fn has_norms_that_trainer_leaves(model_type: &str) -> bool {
+    matches!(model_type, "olmo2" | "olmo3" | "hunyuan_v1_dense")
+}

@@ -23,6 +23,8 @@ pub struct Stacks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Liger {
+    /// Whether its kernel runs RMS norms.
+    pub norms: bool,
     /// Whether the gradient of a norm is written over the one that came; families whose norms stand behind a branch need that
     /// one for the residual (`in_place=False` of LigerRMSNormForGemma2, -Gemma3, -Olmo2, -Glm4 and EXAONE 4's).
     pub norms_in_place: bool,

@@ -1,6 +1,7 @@
 //! The changes that save memory, each with what it costs.
 
 use super::Cost;
+use crate::scenario::software::Trainer;
 use crate::scenario::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Compile, CpuOffload, Evaluates, Experts, Float8,
     LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Pictures, Precision, Qat,
@@ -102,6 +103,10 @@ pub(super) static RULES: &[Rule] = &[
         if s.savings.loss == LossKernel::MegatronFused {
             s.savings.loss = LossKernel::Standard;
         }
+    }),
+    // its layers' kernels, which change no result but by rounding
+    once("liger-layers", Cost::Nothing, |s| {
+        s.savings.liger_layers |= s.software().trainer == Trainer::Trl;
     }),
     once("attention", Cost::Nothing, |s| match s.attention {
         AttentionKernel::Eager | AttentionKernel::Math => s.attention = AttentionKernel::Sdpa,

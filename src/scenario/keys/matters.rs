@@ -49,6 +49,11 @@ pub(super) fn with_float8(scenario: &Scenario) -> bool {
     scenario.trains_in_float8() || followed
 }
 
+/// Whether one of trl's trainers has a say in whose kernels run the layers.
+pub(super) fn with_liger_layers(scenario: &Scenario) -> bool {
+    when_trained(scenario) && scenario.software().trainer == Trainer::Trl
+}
+
 /// Whether quantisation-aware training is followed, or asked for.
 pub(super) fn with_qat(scenario: &Scenario) -> bool {
     let followed = scenario.task == Task::Sft

@@ -121,12 +121,13 @@ pub(in crate::step) fn supported(
     // what is held against a model that is trained is whole on every GPU, and only scores
     let Some(training) = member.training else { return Ok(()) };
     let format = member.quantization.format;
-    if member.method == Method::Qlora && (format.bits() == 8 || format.checkpoint().is_some()) {
-        let what = format!(
-            "training beside weights in {}",
-            if format.checkpoint().is_some() { format.label() } else { "8 bits" }
-        );
-        return refuse(Field::WeightFormat, what, "choose NF4");
+    // what DDP reduces are the gradients of what is trained, whatever lies beside it
+    let divides = job.cluster.sharding != Sharding::Ddp;
+    let is_checkpoint = format.checkpoint().is_some();
+    if member.method == Method::Qlora && (is_checkpoint || divides && format.bits() == 8) {
+        let what = if is_checkpoint { format.label() } else { "8 bits" };
+        let fix = if is_checkpoint { "choose NF4" } else { "choose NF4, or DDP" };
+        return refuse(Field::WeightFormat, format!("training beside weights in {what}"), fix);
     }
     if member.loss == LossKernel::Cut && job.cluster.sharding == Sharding::Zero3 {
         // axolotl's fork of cut-cross-entropy, cce.py `LinearCrossEntropyFunction.backward`; DeepSpeed 0.19.8 partition_parameters.py `free_param`
@@ -147,8 +148,14 @@ pub(in crate::step) fn supported(
         let fix = "choose trl or torchtune, or keep activations on the GPU";
         return refuse(Field::Offloading, "activation offloading in a loop of one's own".into(), fix);
     }
-    if member.adapts && member.lora.tuner != Tuner::Lora {
-        return refuse(Field::Adapter, member.lora.tuner.label().into(), "choose LoRA, or one GPU");
+    let is_measured = match member.lora.tuner {
+        Tuner::Lora => true,
+        Tuner::Dora | Tuner::Ia3 | Tuner::Loha | Tuner::Lokr | Tuner::Oft | Tuner::Prompt => !divides,
+        Tuner::Vera | Tuner::PTuning | Tuner::Prefix | Tuner::PrefixProjected => false,
+    };
+    if member.adapts && !is_measured {
+        let fix = "choose LoRA, or DDP with DoRA, IA³, LoHa, LoKr, OFT or prompt tuning";
+        return refuse(Field::Adapter, member.lora.tuner.label().into(), fix);
     }
     match member.checkpointing {
         Checkpointing::Off | Checkpointing::NonReentrant | Checkpointing::Reentrant => {}

@@ -325,6 +325,11 @@ fn generates(member: &Member, cluster: Option<Cluster>) -> Result<(), Issue> {
     let software = member.software();
     // one that is trained besides is what trl's trainers generate with
     let trainer = if trains { Trainer::Trl } else { Trainer::Loop };
+    if software.liger_kernels && software.trainer == Trainer::Trl {
+        let message = "answers that a model with Liger's kernels generates while it trains were not compared";
+        let fix = "switch liger-layers off, or have vLLM generate the answers";
+        return refuse(Field::LigerLayers, message.into(), fix);
+    }
     if !runs_transformers(member) || software.trainer != trainer || software.liger_kernels {
         let message = format!("generation is modelled with transformers, not with {}", member.stack.label());
         return refuse(Field::Stack, message, "choose transformers");

@@ -28,11 +28,12 @@ pub(in crate::step) fn balance(
     if own().all(Act::is_of_fine_tuning) {
         return Ok(());
     }
-    if job.cluster.has_engine() {
+    let distils = |act: &Act| matches!(act, Act::Train { loss: Loss::Divergence { .. }, .. });
+    if job.cluster.has_engine() && own().any(distils) {
         let here = job.cluster.place_in_words();
-        let message = format!("mixtures of experts under trl's other trainers {here} are not modelled");
+        let message = format!("a mixture of experts that learns from a teacher {here} was not compared");
         let (field, fix) = job.cluster.without_engine();
-        return refuse(field, &message, &format!("{fix}, or fine-tune"));
+        return refuse(field, &message, fix);
     }
     if member.loss.replaces_fused_head() {
         let message = "mixtures of experts that learn from answers with all logits are not modelled";

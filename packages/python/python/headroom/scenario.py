@@ -204,6 +204,9 @@ class Scenario(TypedDict, total=False):
     #: Where saved activations wait for backward
     activation_offloading: Literal["off", "on"]
 
+    #: Whether Liger's kernels stand in for norms, rotary positions and gated products under trl (use_liger_kernel=True); head and loss stay trl's own
+    liger_layers: bool
+
     #: When the optimizer steps
     optimizer_step: Literal["after-backward", "in-backward"]
 

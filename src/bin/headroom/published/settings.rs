@@ -161,7 +161,7 @@ impl Row {
         let loss = named.map_or(habits.loss, |(_, loss)| *loss);
         let in_backward = ["in_bwd", "in-backward"].iter().any(|word| words.contains(word));
         let step = if in_backward { StepTime::InBackward } else { StepTime::AfterBackward };
-        Savings { loss, step, offloading: Offloading::Off }
+        Savings { loss, step, offloading: Offloading::Off, liger_layers: false }
     }
 
     fn precision(&self, quantised: bool, habits: Habits) -> Result<Precision, CheckError> {

@@ -2,7 +2,8 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, attention_band, checkpointing_band, when_trained, with_compile, with_step_time,
+    always, any, attention_band, checkpointing_band, when_trained, with_compile, with_liger_layers,
+    with_step_time,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, set_dropout, set_switch, switch};
@@ -170,6 +171,18 @@ pub(super) const KEYS: &[Key] = &[
             Offloading::Off => "",
             Offloading::On => "offloaded",
         },
+    },
+    Key {
+        link: "liger",
+        name: "liger-layers",
+        label: "Liger's layers",
+        help: "Whether Liger's kernels stand in for norms, rotary positions and gated products under trl (use_liger_kernel=True); head and loss stay trl's own",
+        field: Field::LigerLayers,
+        group: Group::Savings,
+        place: Place::Front,
+        value: switch!(savings.liger_layers),
+        matters: with_liger_layers,
+        band: |scenario| if scenario.runs_liger_layers() { "liger layers" } else { "" },
     },
     Key {
         link: "step",

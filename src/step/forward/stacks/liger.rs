@@ -9,8 +9,9 @@ use crate::issue::{Field, Issue};
 use crate::job::Member;
 use crate::model::Architecture;
 use crate::model::blocks::{Activation, FeedForward, NormKind};
-use crate::model::modeling::Liger;
+use crate::model::modeling::{Liger, has_norms_that_trainer_leaves};
 use crate::scenario::LoraTargets;
+use crate::scenario::software::Trainer;
 use crate::step::autograd::{Edge, Grad, Node, Results, saved_gradients, share};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
@@ -30,10 +31,22 @@ pub(super) fn check(architecture: &Architecture, member: &Member) -> Result<(), 
             return Err(Issue::error(Field::LoraTargets, message)
                 .with_fix("adapt attention alone, or choose transformers"));
         }
+        let is_patched_later = member.software().trainer == Trainer::Trl;
+        if is_patched_later && has_norms_that_trainer_leaves(&architecture.model_type) {
+            let message = format!(
+                "transformers' Trainer leaves some norms of {} without Liger's kernel, which is not followed under trl",
+                architecture.model_type
+            );
+            return Err(Issue::error(Field::LigerLayers, message).with_fix("switch liger-layers off"));
+        }
         return Ok(());
     }
     let message = format!("{} with Liger's kernels is not modelled", architecture.model_type);
-    Err(super::common::not_compared(message, Some("transformers"), |stacks| stacks.liger.is_some()))
+    let issue = super::common::not_compared(message, Some("transformers"), |stacks| stacks.liger.is_some());
+    Err(match member.software().trainer {
+        Trainer::Trl => Issue { field: Field::LigerLayers, ..issue }.with_fix("switch liger-layers off"),
+        _ => issue,
+    })
 }
 
 /// What is patched of that family.
@@ -41,9 +54,15 @@ fn patch(architecture: &Architecture) -> Option<Liger> {
     architecture.family.and_then(|family| family.stacks.liger)
 }
 
-/// What is patched of the model that a member runs.
+/// What is patched of the model that a member runs. transformers' `Trainer` patches the modules of the model that it trains (trainer.py
+/// `train`): of one that scores beside it, as trl's trainers have them, the functions alone that all models of its class call.
 pub(in crate::step::forward) fn patched(member: &Member, architecture: &Architecture) -> Option<Liger> {
-    patch(architecture).filter(|_| member.software().liger_kernels)
+    let patched = patch(architecture).filter(|_| member.software().liger_kernels)?;
+    let is_beside = member.software().trainer == Trainer::Trl && member.training.is_none();
+    Some(match is_beside {
+        true => Liger { norms: false, gates: false, experts: false, ..patched },
+        false => patched,
+    })
 }
 
 /// How many times as many logits as hidden states the fused loss of that family makes at once.
@@ -53,7 +72,7 @@ pub(in crate::step::forward) fn logits_at_once(architecture: &Architecture) -> u
 
 /// Liger's kernel of a norm, where it has one. Its gradient replaces the one that it was given, where nothing else needs that.
 pub(in crate::step::forward) fn norm(patched: Option<Liger>, kind: NormKind) -> Option<NormKernel> {
-    let patched = patched?;
+    let patched = patched.filter(|patched| patched.norms)?;
     match kind {
         NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsCastLast if patched.norms_in_place => {
             Some(|x, norm| x.liger_normed(norm, true))

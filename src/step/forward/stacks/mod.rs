@@ -60,7 +60,12 @@ pub(in crate::step) fn architecture<'a>(
             HeadKind::Numbers(labels) => classified(architecture, member, labels).map(Cow::Owned),
             HeadKind::Embedding(_) => embedded(architecture, member).map(Cow::Owned),
         },
-        Stack::Trl => trl::architecture(architecture, member, batch),
+        Stack::Trl => {
+            if member.software().liger_kernels {
+                liger::check(architecture, member)?;
+            }
+            trl::architecture(architecture, member, batch)
+        }
         Stack::Liger => liger::check(architecture, member).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
         Stack::Torchtune => torchtune::architecture(architecture, member, batch).map(Cow::Owned),
