@@ -261,6 +261,23 @@ fn generation_is_refused_where_it_was_not_compared() {
     refuses("p=bf16&kv=static&m=Qwen/Qwen3.5-9B", "whose layers keep states");
 }
 
+/// With metrics each GPU is given the logits of all of them; what was not measured is refused.
+#[test]
+fn evaluation_on_several_gpus() {
+    let needed = |link: &str| {
+        let link = format!("m=Qwen/Qwen2.5-0.5B&method=full&p=amp-bf16&eval=metrics&evb=2&evn=2&{link}");
+        let answer = estimate(&share::decode(&link).scenarios[0]);
+        answer.memory.unwrap_or_else(|| panic!("{link}: {:?}", answer.issues)).needed()
+    };
+    for engine in ["ddp", "zero1", "zero2", "zero3", "fsdp2&wrap=accelerate", "fsdp2&st=trl", "zero3&st=trl"]
+    {
+        let [few, many] = [2, 8].map(|gpus| needed(&format!("shard={engine}&gpus={gpus}")));
+        assert!(many > few, "{engine}: {few:?} and {many:?}");
+    }
+    refuses("shard=fsdp2&gpus=8&p=amp-bf16&eval=loss", "whose model accelerate wraps");
+    refuses("shard=zero3&gpus=8&cpu=all&p=amp-bf16&eval=loss", "beside weights in the CPU's memory");
+}
+
 /// FSDP2 that wraps the model of a single GPU is no several GPUs, and is what can be switched off.
 #[test]
 fn what_an_engine_of_one_gpu_is_refused_for_speaks_of_one_gpu() {

@@ -6,7 +6,7 @@
 Runs over the null device of tools/null_device, whose README says how it is set up (HARNESS names another folder, HARNESS_PYTHON
 another Python).
 
-CASES: an array of cases as measure.py and more_switches.py take them, with "stack": "trl" as trl_steps.py does,
+CASES: an array of cases as measure.py and more_switches.py take them, with "stack": "trl" as trl_steps.py does, with "evaluation" as evaluation_steps.py does,
        with "stack": "unsloth" and a "task" as unsloth_trainers.py does (a file for each such stack, whose versions differ), or with "task": "generate" as
        generate_steps.py does, each with an "id";
        "cc" is the compute capability, 8.0 where it is left out.
@@ -25,7 +25,7 @@ import harness
 
 def measured(cases):
     """The rows of cases, or why there is none of one."""
-    of_trl = [case for case in cases if case.get("stack") == "trl" or case.get("stack") == "unsloth" and "task" in case]
+    of_trl = [case for case in cases if case.get("stack") == "trl" or case.get("evaluation") or case.get("stack") == "unsloth" and "task" in case]
     generating = [case for case in cases if case.get("task") == "generate"]
     yield from draw_steps.measured([case for case in cases if case not in of_trl + generating], 1)
     yield from map(generated, generating)

@@ -6,7 +6,7 @@
 Runs over the null device of tools/null_device, whose README says how it is set up (HARNESS names another folder, HARNESS_PYTHON
 another Python).
 
-CASE:    a case as measure.py takes it, with "stack": "trl" or "task": "classify" as trl_steps.py does, with "stack": "unsloth" and a "task" as unsloth_trainers.py does, with "stack": "trl" and "head": "image" as trl_picture_steps.py does, with "task": "embed" as embedding_steps.py does, with "engine" as measure_multi.py does, with "wrapped_by" too as trainer_ranks.py does, with "stack": "torchtune" too as torchtune_ranks.py does, with "stack": "torchtitan" as torchtitan_steps.py does, or with "distopt" as measure_megatron.py does, e.g. '{"preset": "llama-3.2-1b", "overrides": {"num_hidden_layers": 2},
+CASE:    a case as measure.py takes it, with "stack": "trl" or "task": "classify" as trl_steps.py does, with "stack": "unsloth" and a "task" as unsloth_trainers.py does, with "stack": "trl" and "head": "image" as trl_picture_steps.py does, with "task": "embed" as embedding_steps.py does, with "evaluation" as evaluation_steps.py does, with "engine" as measure_multi.py does, with "wrapped_by" too as trainer_ranks.py does, with "stack": "torchtune" too as torchtune_ranks.py does, with "stack": "torchtitan" as torchtitan_steps.py does, or with "distopt" as measure_megatron.py does, e.g. '{"preset": "llama-3.2-1b", "overrides": {"num_hidden_layers": 2},
          "dtype": "bf16", "batch": 2, "seq": 1024}'; small layer counts make the output readable.
 CC:      compute capability, default 8.0.   SHOWN: differences that are printed, default 12.
 
@@ -73,7 +73,7 @@ def torch_events(case, cc):
     env = dict(os.environ, LD_PRELOAD=harness.LIBRARY, NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness.FOLDER, tools, os.environ.get("PYTHONPATH", "")]),
                HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", PYTORCH_NVML_BASED_CUDA_CHECK="1", NULLCUDA_REMEMBER="1", TRITON_LIBCUDA_PATH=harness.NULL)
     # trl's trainer has a loop of its own, and so have ranks of many
-    own = "torchtitan_steps.py" if case.get("stack") == "torchtitan" else "torchtune_ranks.py" if case.get("stack") == "torchtune" and case.get("engine") else "embedding_steps.py" if case.get("task") == "embed" else "megatron_steps.py" if "distopt" in case else "trainer_ranks.py" if case.get("wrapped_by") else "llama_factory_steps.py" if case.get("loss") == "log-softmax" else "trl_picture_steps.py" if case.get("stack") == "trl" and case.get("head") == "image" else "unsloth_trainers.py" if case.get("stack") == "unsloth" and case.get("task") else "trl_steps.py" if case.get("stack") == "trl" or case.get("task") == "classify" else "rank_steps.py" if case.get("engine") else "generate_steps.py" if case.get("task") == "generate" else None
+    own = "evaluation_steps.py" if case.get("evaluation") else "torchtitan_steps.py" if case.get("stack") == "torchtitan" else "torchtune_ranks.py" if case.get("stack") == "torchtune" and case.get("engine") else "embedding_steps.py" if case.get("task") == "embed" else "megatron_steps.py" if "distopt" in case else "trainer_ranks.py" if case.get("wrapped_by") else "llama_factory_steps.py" if case.get("loss") == "log-softmax" else "trl_picture_steps.py" if case.get("stack") == "trl" and case.get("head") == "image" else "unsloth_trainers.py" if case.get("stack") == "unsloth" and case.get("task") else "trl_steps.py" if case.get("stack") == "trl" or case.get("task") == "classify" else "rank_steps.py" if case.get("engine") else "generate_steps.py" if case.get("task") == "generate" else None
     program = (Path(tools) / own).read_text() if own else TRACER
     with tempfile.NamedTemporaryFile("w", suffix=".py") as f, tempfile.NamedTemporaryFile("w", suffix=".json") as row:
         f.write(program)
@@ -139,7 +139,10 @@ def main():
     cc = sys.argv[2] if len(sys.argv) > 2 else "8.0"
     shown = int(sys.argv[3]) if len(sys.argv) > 3 else 12
     torch, own = torch_events(case, cc), own_events(case, cc)
-    steps = "distopt" in case or case.get("engine", "").startswith("zero") or case.get("optimizer") in LOW_RANK
+    if case.get("evaluation"):
+        # what is traced of it is an evaluation alone
+        own = own[next(place for place, line in enumerate(own) if line.startswith("MARK evaluate")):]
+    steps = "distopt" in case or bool(case.get("evaluation")) or case.get("engine", "").startswith("zero") or case.get("optimizer") in LOW_RANK
     a, b = comparable(torch, steps), comparable(own, steps)
     blocks = difflib.SequenceMatcher(None, [x[:2] for x in a], [x[:2] for x in b], autojunk=False).get_opcodes()
     different = [x for x in blocks if x[0] != "equal"]

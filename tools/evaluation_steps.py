@@ -9,6 +9,7 @@ builds, or the one of trl_steps.py where it classifies ("task": "classify"). Of 
   eval_batch         per_device_eval_batch_size, 8
   eval_batches       batches of the evaluation, 4
   eval_accumulation  eval_accumulation_steps, null
+  engine, world      as trl_steps.py has them: each rank evaluates its own batches, eval_batches of them, and logits are gathered
 
 What is printed of it is the highest point of an evaluation ("evaluate") beside that of the run. --trace prints every allocation and free of
 the second evaluation, as tools/compare_trace.py reads them.
@@ -47,7 +48,7 @@ def answer_as_data_would(case):
 def texts(case):
     """The texts that are evaluated."""
     from datasets import Dataset
-    count = case["eval_batch"] * case["eval_batches"]
+    count = case["eval_batch"] * case["eval_batches"] * case["world"]
     if case["task"] == "classify":
         return Dataset.from_dict({"input_ids": [[2] * case["seq"]] * count, "label": [1.0 if case["classes"] == 1 else 0] * count})
     if case["stack"] == "trl":
@@ -62,15 +63,24 @@ def columns(case, count):
 
 
 def fine_tuned(case, folder):
-    """transformers' Trainer over a model that measure.py builds, adapters and checkpoints with it."""
+    """transformers' Trainer over a model that measure.py builds, adapters and checkpoints with it; on several GPUs over one that trainer_ranks.py does."""
     from datasets import Dataset
-    model = measure.build_model(measure.merged({key: value for key, value in case.items() if key in measure.DEFAULTS}), "cuda")
+    own = {}
+    if case["engine"]:
+        import trainer_ranks
+        case = {**trainer_ranks.OWN, **case}
+        own = {**trl_steps.on_many_gpus(case, folder), **trainer_ranks.checkpoints(case)}
     args = transformers.TrainingArguments(
         output_dir=folder, per_device_train_batch_size=case["batch"], gradient_accumulation_steps=case["grad_accumulation"], max_steps=case["iters"],
         report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, **trl_steps.optimizer_arguments(case),
         bf16=case["dtype"] == "amp_bf16", fp16=case["dtype"] == "amp_fp16", max_grad_norm=1.0 if case["clip"] else 0.0,
-        use_liger_kernel=case["stack"] == "liger")
-    data = Dataset.from_dict(columns(case, case["batch"] * case["grad_accumulation"] * case["iters"]))
+        use_liger_kernel=case["stack"] == "liger", **own)
+    # under ZeRO-3 the arguments have transformers divide weights as they are made
+    if case["engine"]:
+        model = trainer_ranks.build(case)
+    else:
+        model = measure.build_model(measure.merged({key: value for key, value in case.items() if key in measure.DEFAULTS}), "cuda")
+    data = Dataset.from_dict(columns(case, case["batch"] * case["grad_accumulation"] * case["iters"] * case["world"]))
     return transformers.Trainer(model=model, args=args, train_dataset=data, data_collator=transformers.default_data_collator)
 
 
@@ -134,13 +144,17 @@ def main():
     row = json.loads(Path(sys.argv[1]).read_text())
     case = {**measure.DEFAULTS, **trl_steps.OWN, **OWN, **row.get("case", row)}
     case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
+    if case["engine"]:
+        trl_steps.join(case)
     kept = answer_as_data_would(case)
     measure.set_sdpa(case)
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(case, folder)
         evaluations = Evaluations(trainer, "--trace" in sys.argv)
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+        if case["engine"] != "fsdp2":
+            # there the model is in the CPU's memory yet
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
         trainer.train()
     del kept
     evaluations.note("run")

@@ -65,6 +65,12 @@ def build(case):
     return model
 
 
+def checkpoints(case):
+    """What TrainingArguments say of checkpoints."""
+    kind = case["gradient_checkpointing"]
+    return {"gradient_checkpointing": kind in ("full", "reentrant"), "gradient_checkpointing_kwargs": {"use_reentrant": kind == "reentrant"}}
+
+
 def make_trainer(case, folder):
     import measure
     import torch
@@ -89,8 +95,7 @@ def make_trainer(case, folder):
     args = TrainingArguments(
         output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=case["grad_accumulation"], max_steps=case["iters"],
         report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, **trl_steps.optimizer_arguments(case), bf16=True,
-        average_tokens_across_devices=False, max_grad_norm=1.0 if case["clip"] else 0.0, gradient_checkpointing=kind in ("full", "reentrant"),
-        gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"}, fsdp=True, fsdp_config=fsdp, **trl_steps.in_replicas(case))
+        average_tokens_across_devices=False, max_grad_norm=1.0 if case["clip"] else 0.0, **checkpoints(case), fsdp=True, fsdp_config=fsdp, **trl_steps.in_replicas(case))
     if case["cpu_offload"]:
         trl_steps.offload()
         # axolotl pins nothing then

@@ -73,6 +73,9 @@ pub struct Member {
     pub copies_adapters: bool,
     /// Whether what is done with it is done by trl's trainers alone: no other library is an answer to what they do not take.
     pub by_trl_alone: bool,
+    /// Whether transformers' own `Trainer` runs it, where its stack leaves it open whether that or a loop of one's own does: what it does
+    /// beside the steps is the trainer's.
+    pub runs_in_trainer: bool,
     /// How it is trained; `None` where it is only run.
     pub training: Option<Training>,
 }
@@ -219,6 +222,11 @@ impl Member {
         by_trl || self.head != HeadKind::Language
     }
 
+    /// Whether transformers' `Trainer` has accelerate wrap it for several GPUs, trl's trainers among them.
+    pub(crate) fn is_prepared_by_trainer(&self) -> bool {
+        self.software().trainer == Trainer::Trl || self.runs_in_trainer
+    }
+
     /// Whether its optimizer projects gradients.
     pub fn projects(&self) -> bool {
         self.training.is_some_and(|training| training.optimizer.projects())
@@ -294,6 +302,7 @@ impl From<&Scenario> for Member {
                 _ => HeadKind::Language,
             },
             by_trl_alone: scenario.task.is_of_trl(),
+            runs_in_trainer: scenario.software().runs_loop() && scenario.evaluates(),
             training: Some(Training {
                 optimizer: match scenario.optimizer {
                     // of weights that are no `Parameter`s it chooses neither foreach nor fused (torch/optim/optimizer.py)

@@ -141,7 +141,8 @@ pub static PPO: File = File::of("ppo");
 /// transformers' Trainer over heads for classification, decoders and encoders: rows that the code was written beside, then `-drawn-`.
 pub static CLASSIFICATION: File = File::of("classification");
 
-/// trl's SFTTrainer and transformers' Trainer with an evaluation after every step: rows that the code was written beside, then `-held-`.
+/// trl's SFTTrainer and transformers' Trainer with an evaluation after every step, on one GPU and several: rows that the code was written beside,
+/// then `-held-`.
 pub static EVALUATION: File = File::of("evaluation");
 
 /// Trainers that save a checkpoint after every step, or whose adapters are merged after the last: rows that the code was written beside, then `-held-`.

@@ -69,7 +69,7 @@ fn every_row_of_embedding_is_predicted() {
 
 #[test]
 fn every_row_of_evaluation_is_predicted() {
-    EVALUATION.is_predicted(40, [0.001, 0.001, 0.001], [0.001, 0.02, 0.06]);
+    EVALUATION.is_predicted(64, [0.002, 0.02, 0.16], [0.02, 0.5, 2.5]);
 }
 
 #[test]

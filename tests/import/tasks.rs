@@ -179,6 +179,10 @@ fn evaluations_are_read_where_they_are_followed() {
     let metrics = text("steps", "").replace("eval_dataset", "compute_metrics=accuracy, eval_dataset");
     assert_eq!(of(&metrics), ((Evaluates::Metrics, 4, 2), 0));
     assert_eq!(of(&metrics.replace("bf16=True", "prediction_loss_only=True")).0.0, Evaluates::Loss);
+    // on several GPUs too
+    let several = "torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen2.5-0.5B --eval_strategy steps --per_device_train_batch_size 2 --bf16";
+    assert_eq!(of(several), ((Evaluates::Loss, 8, 0), 0));
+    assert_eq!(read(several).scenario.cluster.gpus, 8);
     // what is not followed is said
     let offloaded = text("steps", ", activation_offloading=True");
     assert_eq!(of(&offloaded), ((Evaluates::Off, 8, 0), 1));

@@ -52,7 +52,9 @@ impl Run<'_> {
             return String::new();
         }
         let evaluation = self.scenario.evaluation;
-        let count = evaluation.batch.saturating_mul(evaluation.batches);
+        // each GPU evaluates so many batches
+        let gpus = self.scenario.cluster.gpus;
+        let count = evaluation.batch.saturating_mul(evaluation.batches).saturating_mul(gpus);
         match self.keeps_logits() {
             true => {
                 format!("    eval_dataset=first({texts}, {count}),\n    compute_metrics=accuracy,\n")

@@ -49,10 +49,11 @@ impl<'a> Model<'a> {
     fn pass_without_loss(&self, batch: Batch) -> Tensor<'a> {
         let pass = Pass { trains: false, ..self.pass_towards(Loss::Labels, batch) };
         let Hidden { states, given: _, ids, encoded } = pass.hidden();
-        let logits = self.machine.as_category(Category::Logits, &roles::HEAD, || pass.logits(&states));
+        let logits =
+            self.machine.as_category(Category::Logits, &roles::HEAD, || pass.logits_by_unit(&states));
         drop((states, ids, encoded, pass.cache.take()));
         pass.leave_autocast();
-        pass.converted(logits)
+        pass.converted(pass.leave_forward(logits))
     }
 }
 
@@ -61,19 +62,24 @@ impl<'a> Pass<'_, 'a> {
     fn logits_beside_loss(&self) -> Tensor<'a> {
         let Hidden { states, given: _, ids, encoded } = self.hidden();
         let (loss, logits) = self.machine.as_category(Category::Logits, &roles::HEAD, || {
-            let logits = self.logits(&states);
+            let logits = self.logits_by_unit(&states);
             (self.labels_loss(&logits), logits)
         });
         drop((states, ids, encoded, self.cache.take()));
         self.leave_peft();
         self.leave_autocast();
         drop(loss);
-        logits
+        self.leave_forward(logits)
     }
 
-    /// What a model returns whose forward accelerate has put under autocast: float32.
+    /// Those of all tokens, by a head that may be a unit of its own.
+    fn logits_by_unit(&self, states: &Tensor<'a>) -> Tensor<'a> {
+        self.machine.head_unit(states, |states| self.logits(states))
+    }
+
+    /// What a model returns whose forward accelerate has put under autocast: float32, but under FSDP2.
     fn converted(&self, logits: Tensor<'a>) -> Tensor<'a> {
-        if self.autocast.is_none() {
+        if !self.outputs_float() {
             return logits;
         }
         self.machine.as_category(Category::Logits, &roles::LOGITS, || logits.to(Dtype::F32))

@@ -27,7 +27,15 @@ static KEPT_LABELS: What = What::own(
     "those of all batches up to now, beside their logits",
     Source::At("transformers, trainer_pt_utils.py, EvalLoopContainer"),
 );
+static GATHERED: What = What::own(
+    "gathered logits",
+    "those of a batch of every GPU, which each GPU is given for the metrics",
+    Source::At(GATHER),
+);
+static GATHERED_LABELS: What =
+    What::own("gathered labels", "those of a batch of every GPU, beside their logits", Source::At(GATHER));
 
+const GATHER: &str = "accelerate, utils/operations.py, gather";
 const LOOP: &str = "transformers, trainer.py, evaluation_loop";
 
 /// Logits or labels of the batches that are joined.
@@ -123,16 +131,34 @@ impl<'a> Rounds<'a> {
         for number in numbers {
             let next = self.inputs(member, batch);
             inputs = next;
-            let Some(new) = model.predicted(batch, keeps) else { continue };
+            let Some(own) = model.predicted(batch, keeps) else { continue };
+            // the variables have this batch's own now
+            (logits.last, labels.last) = (None, None);
+            let new = self.gathered(own, (Category::Logits, &GATHERED));
             kept = Kept { elements: new.value.numel, dtype: new.value.dtype, ..kept };
             logits.add(self, new, *number, (Category::Logits, &KEPT));
             if let Some(own) = inputs.last() {
-                kept.labels = own.value.numel;
-                labels.add(self, own.clone(), *number, (Category::Batch, &KEPT_LABELS));
+                let new = self.gathered(own.clone(), (Category::Batch, &GATHERED_LABELS));
+                kept.labels = new.value.numel;
+                labels.add(self, new, *number, (Category::Batch, &KEPT_LABELS));
             }
         }
         drop((inputs, logits, labels));
         kept
+    }
+
+    /// `gather_for_metrics`: that of all GPUs, on every one of them.
+    fn gathered(&self, own: Tensor<'a>, (category, what): Kind) -> Tensor<'a> {
+        let ranks = self.cluster.gpus;
+        if ranks == 1 {
+            return own;
+        }
+        let Value { numel, dtype, .. } = own.value;
+        let numel = numel.saturating_mul(ranks);
+        self.machine.tensor(|state| {
+            let bytes = numel.saturating_mul(dtype.bytes());
+            Value::plain(state.alloc_as(category, bytes, dtype, what), numel, dtype)
+        })
     }
 
     /// A batch on the GPU: ids, a mask where it has one, and labels.

@@ -119,7 +119,7 @@ pub(super) enum Parallel {
 fn finds_unused(member: &Member, architecture: &Architecture) -> bool {
     let is_told_not_to = member.adapts && member.loss == LossKernel::LogSoftmax;
     let sees = !architecture.towers.is_empty() && member.checkpointing != Checkpointing::Reentrant;
-    member.software().head == HeadCode::Trl
+    (member.software().head == HeadCode::Trl || member.runs_in_trainer)
         && !is_told_not_to
         && (member.adapts || member.checkpointing == Checkpointing::Off || sees)
 }
@@ -127,20 +127,20 @@ fn finds_unused(member: &Member, architecture: &Architecture) -> bool {
 /// Whether the optimizer is given two groups of parameters, as transformers' Trainer does with norms and biases, which are not decayed
 /// (trainer.py `create_optimizer`). A plain loop gives it one.
 fn groups_parameters(member: &Member) -> bool {
-    member.software().head == HeadCode::Trl && !member.adapts
+    member.is_prepared_by_trainer() && !member.adapts
 }
 
 /// Whether ZeRO-3 divides weights as they are read: where transformers knows of the engine by then, from the Trainer's arguments, and they
 /// are not quantised (transformers 5.17 modeling_utils.py `needs_zero3_init`). A plain loop makes the model whole first here.
 fn divides_read(member: &Member) -> bool {
-    member.software().trainer == Trainer::Trl && member.method != Method::Qlora
+    member.is_prepared_by_trainer() && member.method != Method::Qlora
 }
 
 /// Whether adapters stay float32 beside weights that ZeRO-3 divided. trl has peft leave them in the weights' type then
-/// (`autocast_adapter_dtype=False`); its fine-tuning up to 1.6 did not, and LLaMA-Factory does not.
+/// (`autocast_adapter_dtype=False`); its fine-tuning up to 1.6 did not, and neither LLaMA-Factory nor `get_peft_model` does by itself.
 fn widens_adapters(member: &Member, learns_labels: bool) -> bool {
     let early = learns_labels && member.loss == LossKernel::Full;
-    divides_read(member) && (early || member.loss == LossKernel::LogSoftmax)
+    divides_read(member) && (early || member.loss == LossKernel::LogSoftmax || member.runs_in_trainer)
 }
 
 /// Whether accelerate wraps the model under FSDP2, as transformers' Trainer has it done.

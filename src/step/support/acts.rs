@@ -13,8 +13,8 @@ use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, Trainer};
 use crate::scenario::{
-    AttentionKernel, CacheKind, Checkpointing, Cluster, Generation, Lengths, LossKernel, Method, Offloading,
-    Precision, StepTime, Tuner,
+    AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, Generation, Lengths, LossKernel, Method,
+    Offloading, Precision, StepTime, Tuner, WrappedBy,
 };
 use crate::step::forward::stacks::classifies;
 use crate::units::grouped;
@@ -358,7 +358,7 @@ fn evaluates(job: &Job, evaluated: usize) -> Result<(), Issue> {
             "the evaluation of this task is not modelled: it is of fine-tuning and of classification";
         return refuse(Field::Evaluation, message, off);
     }
-    if job.cluster.has_engine() {
+    if job.cluster.has_engine() && !job.cluster.is_many() {
         return refuse(
             Field::Evaluation,
             &format!("evaluation {} is not modelled", job.cluster.place_in_words()),
@@ -383,9 +383,33 @@ fn evaluates(job: &Job, evaluated: usize) -> Result<(), Issue> {
         let message = "evaluation beside a fused loss was not measured: some make all logits then, some none";
         return refuse(Field::Evaluation, message, "switch evaluation off, or choose the standard loss");
     }
+    if job.cluster.is_many() {
+        evaluates_on_many(job, member)?;
+    }
     if member.has_all_logits_of_trl() {
         let message = "evaluation by trl up to 1.6, which makes all logits, was not measured";
         return refuse(Field::Evaluation, message, "switch evaluation off, or choose the standard loss");
+    }
+    Ok(())
+}
+
+/// What of an evaluation on several GPUs was not measured.
+fn evaluates_on_many(job: &Job, member: &Member) -> Result<(), Issue> {
+    let refuse = |field, message: &str, fix: &str| {
+        Err(Issue::error(field, message).with_fix(format!("{fix}, or switch evaluation off")))
+    };
+    let Cluster { layout, cpu, wrapped_by, .. } = job.cluster;
+    if layout.parts() > 1 {
+        let message = "evaluation by layers that GPUs share was not measured";
+        return refuse(Field::Evaluation, message, "choose a size of 1");
+    }
+    if cpu == CpuOffload::All {
+        let message = "evaluation beside weights in the CPU's memory was not measured";
+        return refuse(Field::Evaluation, message, "keep weights on the GPUs");
+    }
+    if member.software().runs_loop() && job.cluster.is_fsdp2() && wrapped_by != WrappedBy::Accelerate {
+        let message = "the evaluation that is followed is the one of transformers' Trainer, whose model accelerate wraps";
+        return refuse(Field::WrappedBy, message, "choose accelerate as what wraps the model");
     }
     Ok(())
 }

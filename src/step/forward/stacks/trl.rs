@@ -196,7 +196,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// Whether accelerate makes float32 of what the model returns (`convert_outputs_to_fp32`), as it does where it puts autocast around
     /// the model's forward (accelerator.py `prepare_model`). A model that FSDP2 has does not come by there (`_prepare_fsdp2`).
-    fn outputs_float(&self) -> bool {
+    pub(in crate::step::forward) fn outputs_float(&self) -> bool {
         self.autocast.is_some() && !self.shards
     }
 
