@@ -97,16 +97,16 @@ fn what_was_measured_of_such_choices_is_predicted() {
 /// trl 1.16: DPO, KTO, GRPO and RLOO add how experts are balanced, reward models and distillation do not; ORPO and CPO do where a config
 /// has the model return its routers' logits.
 #[test]
-fn experts_that_are_balanced_are_answered_in_trls_trainers_on_one_gpu() {
+fn experts_that_are_balanced_are_answered_in_trls_trainers() {
     let experts = |link: &str| format!("m=Qwen/Qwen3-30B-A3B&st=trl&mask=padded&s=1024&method=lora&{link}");
     for task in ["dpo", "kto&ref=precomputed", "grpo", "rloo", "orpo", "cpo", "simpo", "reward", "distil"] {
         let answer = estimate(&share::decode(&experts(&format!("task={task}"))).scenarios[0]);
         assert!(answer.memory.is_some(), "{task}: {:?}", answer.issues);
     }
-    refuses(
-        &experts("task=dpo&gpus=8&shard=fsdp2"),
-        "mixtures of experts under trl's other trainers on several GPUs are not modelled",
-    );
+    for link in ["task=dpo&gpus=8&shard=fsdp2", "task=grpo&gpus=8&shard=ddp", "task=kto&gpus=8&shard=zero2"] {
+        let answer = estimate(&share::decode(&experts(link)).scenarios[0]);
+        assert!(answer.memory.is_some(), "{link}: {:?}", answer.issues);
+    }
     refuses(
         &experts("task=grpo&rollouts=transformers"),
         "answers that a mixture of experts generates while it trains are not modelled",

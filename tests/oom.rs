@@ -4,6 +4,8 @@
 
 #[path = "oom/frames.rs"]
 mod frames;
+#[path = "oom/outside.rs"]
+mod outside;
 
 use headroom::hardware::Vendor;
 use headroom::oom::{At, Decoded, Engine, Figure, Finding, Joining, Kind, Place, decode, remedies};

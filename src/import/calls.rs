@@ -26,6 +26,7 @@ use super::syntax::setting::{self, Setting};
 use super::tower;
 use super::trainer::{self, PICTURES};
 use super::understood::{Format, Left, Understood};
+use super::unfollowed;
 use super::usual;
 use crate::scenario::{Mask, Scenario, Tuner};
 use crate::text::short;
@@ -270,6 +271,9 @@ impl<'t> Calls<'t> {
                 if !tower::takes(call, &mut self.settings) {
                     self.engine.takes(call, &mut self.settings);
                 }
+                // Headroom's own files do nothing that it does not follow
+                let why = unfollowed::why(call).filter(|_| self.own.is_none());
+                self.later.extend(why.map(|why| (short(&format!("{}(…)", call.path)), why)));
                 return false;
             }
         }
@@ -388,6 +392,10 @@ impl<'t> Calls<'t> {
                     setting::flatten("", variable, value.clone(), &mut self.settings);
                 }
             }
+        }
+        if !self.parts.adapters && self.own.is_none() {
+            let said = unfollowed::freezes(self.text).map(short);
+            self.later.extend(said.map(|said| (said, unfollowed::FROZEN)));
         }
         let format = if self.parts.unsloth { Format::Unsloth } else { Format::Python };
         let mut reader = Reader::new(self.base.clone(), self.settings);

@@ -43,6 +43,7 @@ mod tower;
 mod trainer;
 mod trainer_toml;
 mod understood;
+mod unfollowed;
 mod usual;
 mod visible;
 

@@ -205,6 +205,12 @@ pub enum Finding {
         /// The sum and models that have it, where one of the catalogue's or the scenario's has.
         of: Option<(String, Vec<String>)>,
     },
+    /// More was allocated than the card has, which Windows' driver lent of the computer's memory.
+    LentByWindows,
+    /// An evaluation asked for it, which the scenario has none of.
+    InEvaluation,
+    /// So did the merging of adapters.
+    InMerging,
     /// An engine that serves models asked for it.
     InServing(Serving),
     /// Tensors of such an engine have that size, the likeliest first.

@@ -18,16 +18,28 @@ pub enum Joining {
     Doubtful,
     /// Nothing is known of such a setting for this maker's cards.
     Unknown,
+    /// Windows has none: PyTorch warns there ("expandable_segments not supported on this platform") and goes on without.
+    Absent,
 }
 
 impl Joining {
-    /// That of a maker's cards, and whether the scenario has it.
-    pub(super) const fn of(vendor: Vendor, allocator: Allocator) -> Joining {
+    /// That of a maker's cards under the system that a text is of, and whether the scenario has it.
+    pub(super) fn of(text: &str, vendor: Vendor, allocator: Allocator) -> Joining {
         match (vendor, allocator) {
+            _ if is_of_windows(text) => Joining::Absent,
             (Vendor::Nvidia, Allocator::Expandable) => Joining::On,
             (Vendor::Nvidia, Allocator::Native) => Joining::Off,
             (Vendor::Amd, _) => Joining::Doubtful,
             (Vendor::Intel | Vendor::Apple | Vendor::Google, _) => Joining::Unknown,
         }
     }
+}
+
+/// Whether a text names a file as Windows does: `File "C:\Users\me\train.py"`.
+fn is_of_windows(text: &str) -> bool {
+    let names_a_drive = |rest: &str| {
+        let mut letters = rest.chars();
+        letters.next().is_some_and(|drive| drive.is_ascii_alphabetic()) && letters.as_str().starts_with(":\\")
+    };
+    text.split("File \"").skip(1).any(names_a_drive)
 }

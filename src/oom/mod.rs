@@ -34,7 +34,7 @@ use crate::accuracy;
 use crate::estimate::in_cpu_memory;
 use crate::hardware::Vendor;
 use crate::plan::{Answer, Change, Verdict};
-use crate::scenario::Scenario;
+use crate::scenario::{Merges, Scenario};
 use crate::units::Bytes;
 pub use account::Holder;
 use account::account;
@@ -169,6 +169,14 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
         let found = vec![Finding::WarmUp { of: all_weights(&message, &scenario) }];
         return Ok(without_a_run(text, message, found, asked, (scenario, cards)));
     }
+    let is_in = |place| places.contains(&place);
+    let outside = [
+        (is_in(Place::Evaluation) && !scenario.evaluates(), Finding::InEvaluation),
+        (is_in(Place::Merging) && scenario.merges() == Merges::Off, Finding::InMerging),
+    ];
+    if let Some((_, found)) = outside.into_iter().find(|(is_so, _)| *is_so) {
+        return Ok(without_a_run(text, message, vec![found], asked, (scenario, cards)));
+    }
     let answer = Answer::of(scenario.clone());
     let (suspects, unanswered) = match suspects(&message, &places, &scenario) {
         Ok(suspects) => (suspects, None),
@@ -203,9 +211,12 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     });
     nearest_first(&mut guesses, &message);
     let vendor = message.vendor().or(scenario.gpu().ok().map(|gpu| gpu.vendor)).unwrap_or(Vendor::Nvidia);
-    let joining = Joining::of(vendor, scenario.allocator);
+    let joining = Joining::of(text, vendor, scenario.allocator);
     let listed = processes(text).filter(|_| message.requested.is_none());
     let mut findings = findings(&message, listed.clone(), cards, &suspects, unanswered, joining);
+    let is_lent = joining == Joining::Absent
+        && message.allocated.zip(message.capacity).is_some_and(|(had, has)| had.bytes > has.bytes);
+    findings.extend(is_lent.then_some(Finding::LentByWindows));
     let mac = scenario.card().ok().filter(|gpu| message.is_of_metal && gpu.vendor == Vendor::Apple);
     findings.extend(mac.map(|gpu| Finding::OnMac { name: gpu.name.to_string(), recommended: gpu.memory }));
     let is_sought = message.sought().is_some() && answer.estimate.memory.is_some();
@@ -257,7 +268,7 @@ fn without_a_run(
     (scenario, cards): (Scenario, Option<[Bytes; 2]>),
 ) -> Decoded {
     let vendor = message.vendor().or(scenario.gpu().ok().map(|gpu| gpu.vendor)).unwrap_or(Vendor::Nvidia);
-    let joining = Joining::of(vendor, scenario.allocator);
+    let joining = Joining::of(text, vendor, scenario.allocator);
     let listed = processes(text).filter(|_| message.requested.is_none());
     let of_figures = findings(&message, listed.clone(), cards, &[], None, joining);
     let of_figures = of_figures.into_iter().filter(|finding| !finding.is_other_run());

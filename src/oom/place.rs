@@ -36,10 +36,14 @@ pub enum Place {
     Loading,
     /// Where transformers asks for room for all weights at once, before it loads them.
     WarmUp,
+    /// An evaluation, and what is kept of its batches.
+    Evaluation,
+    /// Where adapters become part of the weights.
+    Merging,
 }
 
 /// What a line has where it names a place: all words of one row. A row stands before those whose words a line of its kind has too.
-const NAMED: [(&[&str], Place); 40] = [
+const NAMED: [(&[&str], Place); 46] = [
     // torch/optim: state["exp_avg_sq"] = torch.zeros_like(p, …)
     (&["exp_avg", "zeros_like"], Place::OptimizerState),
     (&["momentum_buffer", "clone"], Place::OptimizerState),
@@ -80,6 +84,14 @@ const NAMED: [(&[&str], Place); 40] = [
     (&[".backward("], Place::Backward),
     (&["run_backward("], Place::Backward),
     (&["caching_allocator_warmup"], Place::WarmUp),
+    // transformers/trainer.py, trainer_pt_utils.py
+    (&["nested_concat("], Place::Evaluation),
+    (&["in evaluation_loop"], Place::Evaluation),
+    (&["in prediction_step"], Place::Evaluation),
+    // peft/tuners
+    (&["merge_and_unload("], Place::Merging),
+    (&["merge_adapter("], Place::Merging),
+    (&["get_delta_weight("], Place::Merging),
     (&["from_pretrained("], Place::Loading),
     (&["load_state_dict("], Place::Loading),
     (&["model.to("], Place::Loading),
@@ -101,7 +113,7 @@ pub(super) fn places(text: &str) -> Vec<Place> {
 impl Place {
     /// Whether what is made there is as large as parameters are, whatever the batch.
     pub(super) const fn is_of_parameters(self) -> bool {
-        matches!(self, Place::OptimizerState | Place::Step | Place::Loading)
+        matches!(self, Place::OptimizerState | Place::Step | Place::Loading | Place::Merging)
     }
 
     /// Whether its size hangs on how many tokens there are.
@@ -140,6 +152,8 @@ impl Place {
             Place::Step => phase == STEP,
             Place::Loading => phase == LOADING,
             Place::WarmUp => false,
+            Place::Evaluation => phase.contains("evaluation"),
+            Place::Merging => phase.contains("merg"),
             Place::Backward => phase == BACKWARD,
         }
     }
@@ -165,6 +179,8 @@ impl fmt::Display for Place {
             Place::Step => "in the optimizer's step",
             Place::Loading => "where a model is loaded",
             Place::WarmUp => "where room is made for all weights at once",
+            Place::Evaluation => "in an evaluation",
+            Place::Merging => "where adapters are merged into the weights",
             Place::Backward => "in the backward pass",
         })
     }

@@ -8,6 +8,7 @@ use super::suspect::recorded;
 use crate::hardware::Vendor;
 use crate::issue::Issue;
 use crate::plan::{self, Answer, Change, Cost, Lever, Verdict, levers};
+use crate::scenario::Allocator;
 
 /// What helps: letting the allocator join its pieces, where the memory was there in pieces, last where that is not enough; the
 /// changes with which a decoded scenario fits, where it does not; then those after which none of its tensors asks for as much as
@@ -41,8 +42,22 @@ pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
         let at = if joined.verdict == Verdict::Over || is_full { fitting.len() } else { 0 };
         fitting.insert(at, joined);
     }
+    if decoded.findings.iter().any(is_of_windows) {
+        fitting.retain(|lever| lever.scenario.allocator != Allocator::Expandable);
+    }
     fitting.iter_mut().for_each(|lever| lever.changes.extend(decoded.card.iter().cloned()));
     Ok(fitting)
+}
+
+/// Whether it is of Windows, where no allocator joins pieces.
+fn is_of_windows(finding: &Finding) -> bool {
+    matches!(
+        finding,
+        Finding::LentByWindows
+            | Finding::Fragmented { joining: Joining::Absent, .. }
+            | Finding::Pieces { joining: Joining::Absent, .. }
+            | Finding::Unused { joining: Joining::Absent, .. }
+    )
 }
 
 /// Whether it says that the memory was there in pieces which the allocator can join and does not.

@@ -23,6 +23,8 @@ impl fmt::Display for Finding {
                     Joining::Doubtful =>
                         "PYTORCH_HIP_ALLOC_CONF=expandable_segments:True lets the allocator join them where PyTorch was built for it; where it \
                          warns \"expandable_segments not supported on this platform\" nothing changes, and smaller requests are what is left.",
+                    Joining::Absent =>
+                        "Windows has no expandable segments, which would join them; smaller requests are what is left to change.",
                     Joining::Unknown =>
                         "Smaller requests are what is left to change: a smaller micro-batch, shorter sequences, checkpointing.",
                 }
@@ -36,7 +38,7 @@ impl fmt::Display for Finding {
                         "; beside it PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets the allocator join such pieces",
                     Joining::Doubtful =>
                         "; beside it PYTORCH_HIP_ALLOC_CONF=expandable_segments:True joins such pieces where PyTorch was built for it",
-                    Joining::On | Joining::Unknown => "",
+                    Joining::On | Joining::Unknown | Joining::Absent => "",
                 }
             ),
             Finding::Short { by } => {
@@ -151,8 +153,12 @@ impl fmt::Display for Finding {
                     Joining::Off | Joining::On => " and PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True avoids",
                     Joining::Doubtful =>
                         " and PYTORCH_HIP_ALLOC_CONF=expandable_segments:True avoids where PyTorch was built for it",
-                    Joining::Unknown => "",
+                    Joining::Unknown | Joining::Absent => "",
                 }
+            ),
+            Finding::LentByWindows => f.write_str(
+                "More was allocated than the card has: on Windows the driver lends CUDA the computer's memory when the card is full (CUDA - Sysmem Fallback \
+                 Policy), over PCIe and many times slower, until that is not enough either.",
             ),
             Finding::SeveralRows { rows } => write!(
                 f,
@@ -227,6 +233,16 @@ impl fmt::Display for Finding {
                      part of them elsewhere (device_map=\"auto\"), or a smaller model. transformers 5.17 asks for no more than the card has, less 1.2 GiB.",
                 )
             }
+            Finding::InEvaluation => f.write_str(
+                "It ran out in an evaluation, which the scenario has none of (--evaluation). Where metrics are computed the trainer keeps the logits of all of \
+                 its batches on the GPU: eval_accumulation_steps moves them to the computer's memory, preprocess_logits_for_metrics keeps less of them, \
+                 prediction_loss_only=True none, and per_device_eval_batch_size (8 by default) makes each batch smaller.",
+            ),
+            Finding::InMerging => f.write_str(
+                "It ran out where adapters are merged into the weights (merge_and_unload), which the scenario has none of (--merging): each layer's product of the \
+                 two matrices is made beside it, in float32 where they are. A model that is loaded in 16 bits in the computer's memory (device_map=\"cpu\") is \
+                 merged there, and the card has no part in it.",
+            ),
             Finding::InServing(serving) => serving.fmt(f),
             Finding::SizeOfServing(tensors) => {
                 let one = |OfServing { formula, models }: &OfServing| format!("{formula}, as of {}", models.join(", "));

@@ -427,7 +427,7 @@ fn what_is_rewarded_is_written_and_read_back() {
         share::decode(&link).scenarios.remove(0)
     };
     for (rest, command, line) in [
-        ("task=reward&method=lora", "trl reward", "\nmax_length: 2048\n"),
+        ("task=reward&method=lora", "trl reward", "\nlora_task_type: SEQ_CLS\n"),
         ("task=reward&method=full", "trl reward", "\ncenter_rewards_coefficient: null\n"),
         ("task=grpo&method=lora&b=8", "trl grpo", "\nvllm_mode: server\n"),
         ("task=grpo&method=full&b=4&ref=scored", "trl grpo", "\nnum_generations: 4\nbeta: 0.04\n"),

@@ -315,3 +315,38 @@ fn what_files_say_of_pictures_is_told() {
     let text = axolotl("Qwen/Qwen2.5-7B-Instruct", "ao_adamw_8bit");
     assert_eq!((left(&text), text.scenario.optimizer), (vec![], Optimizer::AdamW8bitTorchao));
 }
+
+/// What changes a model in a way that nothing here follows is listed, and what changes nothing is not.
+#[test]
+fn calls_that_are_not_followed_are_listed() {
+    let script = |more: &str| {
+        format!(
+            "from transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n\
+             model = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen3-0.6B\")\n{more}\n\
+             args = TrainingArguments(\"out\", bf16=True)\nTrainer(model=model, args=args).train()\n"
+        )
+    };
+    for more in [
+        "model.half()",
+        "model = model.to(torch.bfloat16)",
+        "model.to(dtype=torch.float16)",
+        "model.resize_token_embeddings(len(tokenizer))",
+        "model = torch.nn.DataParallel(model)",
+        "model.set_attn_implementation(\"eager\")",
+        "apply_liger_kernel_to_qwen3()",
+        "for p in model.model.layers[:10].parameters():\n    p.requires_grad = False",
+    ] {
+        let name = more.split('(').next().unwrap_or_default().rsplit(['.', ' ']).next().unwrap_or_default();
+        let name = if more.contains("requires_grad") { "requires_grad" } else { name };
+        let left = read(&script(more)).left;
+        assert!(left.iter().any(|left| left.said.contains(name)), "{more}: {left:?}");
+    }
+    for more in ["model.to(\"cuda\")", "loss = loss.float()", "x = x.to(torch.bfloat16)", "# model.half()"] {
+        assert_eq!(read(&script(more)).left, read(&script("")).left, "{more}");
+    }
+    // beside adapters all weights are frozen anyway
+    let adapted = "from peft import LoraConfig, get_peft_model\nfor p in model.parameters():\n    p.requires_grad = False\n\
+                   model = get_peft_model(model, LoraConfig(r=8))";
+    let left = read(&script(adapted)).left;
+    assert!(!left.iter().any(|left| left.said.contains("requires_grad")), "{left:?}");
+}

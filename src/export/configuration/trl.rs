@@ -84,6 +84,10 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         lines.set("lora_r", lora.rank);
         lines.set("lora_alpha", lora.rank.saturating_mul(2));
         lines.set("lora_dropout", if lora.dropout { "0.05" } else { "0.0" });
+        // adapters are a causal model's unless the command is told of the head
+        if scenario.task == Task::Reward {
+            lines.set("lora_task_type", "SEQ_CLS");
+        }
         if lora.tuner == Tuner::Dora {
             lines.set("use_dora", true);
         }
