@@ -27,8 +27,9 @@ pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String
     lines.splice(2..2, first.into_iter().chain(further));
     let of_whom = match (pace.price, pace.machine) {
         (Some(price), _) => Some(format!("at ${price:.2} for a GPU and hour")),
-        (None, Some(machine)) => Some(format!("{} {}, {}", machine.provider, machine.name, machine.dated)),
-        (None, None) => None,
+        (None, machine) => {
+            machine.zip(pace.rented()).map(|(machine, rented)| format!("{rented}, {}", machine.dated))
+        }
     };
     let price = match (pace.dollars(tokens), of_whom) {
         (Some(dollars), Some(whose)) => {

@@ -236,6 +236,14 @@ impl<'t> Calls<'t> {
             ("gradient_checkpointing_enable", None) => {
                 setting::flatten(name, "gradient_checkpointing", Value::Bool(true), &mut self.settings);
             }
+            // what a loop of one's own says of its steps
+            ("Accelerator", None) => {
+                let said = ["mixed_precision", "gradient_accumulation_steps"];
+                for (argument, value) in call.named.iter().filter(|(name, _)| said.contains(&name.as_str())) {
+                    setting::flatten(name, argument, value.clone(), &mut self.settings);
+                }
+                return false;
+            }
             // what else of PyTorch says what is computed in
             ("autocast" | "MixedPrecisionPolicy", None) => {
                 let named = call.named.iter().find(|(name, _)| name == "dtype" || name == "param_dtype");

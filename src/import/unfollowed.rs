@@ -27,6 +27,17 @@ pub(super) fn why(call: &Call) -> Option<&'static str> {
         "set_attn_implementation" => Some(
             "attention that is chosen after loading is not followed: say attn_implementation in from_pretrained",
         ),
+        "set_per_process_memory_fraction" => Some(
+            "a share of the card that a process may have is not read: say it as the GPU's memory (--gpu 20GB)",
+        ),
+        "zero_grad"
+            if call
+                .named
+                .iter()
+                .any(|(name, value)| name == "set_to_none" && *value == Value::Bool(false)) =>
+        {
+            Some("gradients that are kept as zeros are not read: --set-to-none off has them")
+        }
         name if name.starts_with("apply_liger_kernel_to") => {
             Some("Liger's kernels are read where the trainer applies them: say use_liger_kernel=True")
         }
@@ -50,7 +61,8 @@ pub(super) fn freezes(text: &str) -> Option<&str> {
     let code = |line: &str| line.split('#').next().unwrap_or_default().replace(' ', "");
     let is_so = |line: &&str| {
         let code = code(line);
-        code.contains(".requires_grad=False") || code.contains("model.requires_grad_(False)")
+        let assigned = code.split(".requires_grad=").nth(1).is_some_and(|to| !to.starts_with(['=', 'T']));
+        assigned || code.contains("model.requires_grad_(False)")
     };
     text.lines().find(is_so).map(str::trim)
 }

@@ -19,6 +19,7 @@ use crate::model::blocks::FeedForward;
 use crate::scenario::{
     Compile, CpuOffload, Lengths, Optimizer, Precision, Scenario, Split, Task, TeacherWeights,
 };
+use crate::units::grouped;
 use crate::work::Work;
 
 /// A figure that is known roughly.
@@ -131,11 +132,36 @@ impl Pace {
         self.step.times(tokens as f64 / self.tokens.max(1) as f64 / 3600.0)
     }
 
-    /// US dollars for so many tokens, where a price is known: the scenario's own, or the share of the machine that is used.
+    /// US dollars for so many tokens, where a price is known: the scenario's own for each GPU, or that of whole machines, which are rented with
+    /// the cards that do not train.
     pub fn dollars(&self, tokens: u64) -> Option<Span> {
-        let of_machine = |machine: &Machine| machine.per_hour / f64::from(machine.gpus.max(1));
-        let per_gpu = self.price.or_else(|| self.machine.map(of_machine))?;
-        Some(self.hours(tokens).times(per_gpu * self.gpus as f64))
+        let of_gpus = self.price.map(|price| price * self.gpus as f64);
+        let of_machines = |machine: &Machine| machine.per_hour * self.machines(machine) as f64;
+        let per_hour = of_gpus.or_else(|| self.machine.map(of_machines))?;
+        Some(self.hours(tokens).times(per_hour))
+    }
+
+    /// How many of such machines have as many cards as train.
+    fn machines(&self, machine: &Machine) -> u64 {
+        self.gpus.div_ceil(u64::from(machine.gpus.max(1)))
+    }
+
+    /// The machine whose price is taken: `aws p5en.48xlarge, of whose 8 cards 1 trains`, `2 × aws p5.48xlarge`.
+    pub fn rented(&self) -> Option<String> {
+        let machine = self.machine?;
+        let machines = self.machines(machine);
+        let many = if machines > 1 { format!("{} × ", grouped(machines)) } else { String::new() };
+        let cards = machines * u64::from(machine.gpus);
+        let idle = match cards == self.gpus {
+            true => String::new(),
+            false => format!(
+                ", of whose {} cards {} {}",
+                grouped(cards),
+                grouped(self.gpus),
+                if self.gpus == 1 { "trains" } else { "train" }
+            ),
+        };
+        Some(format!("{many}{} {}{idle}", machine.provider, machine.name))
     }
 
     /// What the figures rest on, in words.

@@ -430,6 +430,7 @@ fn what_is_rewarded_is_written_and_read_back() {
         ("task=reward&method=lora", "trl reward", "\nlora_task_type: SEQ_CLS\n"),
         ("task=reward&method=full", "trl reward", "\ncenter_rewards_coefficient: null\n"),
         ("task=grpo&method=lora&b=8", "trl grpo", "\nvllm_mode: server\n"),
+        ("task=grpo&method=lora&b=8&s=1024", "trl grpo", "# trl vllm-serve --model Qwen/Qwen2.5-0.5B"),
         ("task=grpo&method=full&b=4&ref=scored", "trl grpo", "\nnum_generations: 4\nbeta: 0.04\n"),
         (
             "task=grpo&b=8&vllm=30&vsleep=on&p=amp-bf16-weights",

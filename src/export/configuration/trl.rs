@@ -142,8 +142,15 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     if scenario.allocator == Allocator::Expandable {
         lines.table("env", |lines| lines.text("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"));
     }
+    // the answers come from a server on other GPUs, which the trainer waits for
+    let server = scenario.task.is_online() && scenario.asks_a_server();
     let launch = if scenario.cluster.has_engine() { " --accelerate_config accelerate.yaml" } else { "" };
-    Ok((format!("trl {name} --config trl.yaml{launch}"), lines.finish()))
+    let server = if server {
+        format!("trl vllm-serve --model {}  (on other GPUs, first)\n# ", run.model())
+    } else {
+        String::new()
+    };
+    Ok((format!("{server}trl {name} --config trl.yaml{launch}"), lines.finish()))
 }
 
 /// A command of trl's, and data of the Hub that it can be tried on.

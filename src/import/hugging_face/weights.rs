@@ -274,6 +274,7 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, frozen: Frozen) {
             }
         }
     }
+    left_whole(reader);
     if reader.scenario.method == Method::Qlora {
         // a text may set one of them alone, and what says nothing of weights has no defaults for them
         let is_said = frozen == Frozen::In4Bits || !reader.given(&OF_4_BITS).is_empty();
@@ -287,6 +288,19 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, frozen: Frozen) {
                     reader.assume("kbit-prepare", "off", "prepare_model_for_kbit_training is not called");
                 }
             }
+        }
+    }
+}
+
+/// Layers that are kept out of bitsandbytes' formats: the head is by default (transformers 5.17 `get_keys_to_not_convert`).
+fn left_whole(reader: &mut Reader) {
+    for said in reader.take_each(&["llm_int8_skip_modules"]) {
+        match said.words().iter().all(|word| word.trim() == "lm_head") {
+            true => reader.idle.push(said.said),
+            false => reader.leave(
+                &said.said,
+                "layers that are not quantised with the others are not followed: they are taken as they are",
+            ),
         }
     }
 }

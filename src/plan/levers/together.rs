@@ -38,7 +38,7 @@ const STARTS: usize = 2;
 
 /// The same where [`together`] finds nothing: a change that costs nothing may make the one useless that would have been enough, as a loss in
 /// pieces, each with a copy of the head, does to 4-bit weights beside a head in float32. Each of the changes that leave least missing is made
-/// first, whatever it costs. Of what comes of them the cheapest.
+/// first, whatever it costs, alone and with the one that then leaves least. Of what comes of them the cheapest.
 pub(super) fn from_the_strongest(
     scenario: &Scenario,
     looked: &Looked,
@@ -57,8 +57,15 @@ pub(super) fn from_the_strongest(
         begun.push(changed);
         is_new
     });
-    let ways = strongest.into_iter().take(STARTS);
-    let found = ways.filter_map(|(pull, ..)| found(scenario, looked, costs, rules, vec![pull]));
+    let by_strength = |(_, still, left): &(Pull, bool, i128)| (*still, *left);
+    // after one of them a cheap change may stand in the way again, and the strongest does not
+    let and_next = |pull: Pull| {
+        let seen = [scenario.clone(), with(scenario, &[pull])];
+        let next = savings(costs, &seen, rules).and_then(|found| found.min_by_key(by_strength));
+        [Some(vec![pull]), next.map(|(next, ..)| vec![pull, next])]
+    };
+    let ways = strongest.into_iter().take(STARTS).flat_map(|(pull, ..)| and_next(pull)).flatten();
+    let found = ways.filter_map(|pulls| found(scenario, looked, costs, rules, pulls));
     found
         .min_by_key(|(_, pulls)| (pulls.iter().copied().map(Pull::dearness).max(), pulls.len()))
         .map(|(lever, _)| lever)

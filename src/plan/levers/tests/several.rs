@@ -66,3 +66,13 @@ fn a_search_for_several_changes_ends() {
         assert!(levers.can_fit() || !levers.single.is_empty(), "{card}");
     }
 }
+
+/// QLoRA beside float32 heads leaves Liger to save most for nothing, after which Unsloth, which alone is enough, is none of the changes.
+#[test]
+fn two_strong_changes_are_enough_where_cheap_ones_are_in_the_way() {
+    let link = "m=Qwen/Qwen2.5-3B&method=full&gpu=gtx-1650&p=amp-fp16";
+    let found = levers(&of_link(link)).expect("it has an answer");
+    let together = found.together.expect("two changes are enough");
+    assert!(together.verdict.holds(), "{together:?}");
+    assert_eq!(Answer::of((*together.scenario).clone()).fit().map(|fit| fit.needed), Some(together.needed));
+}
