@@ -302,6 +302,7 @@ fn read(line: &str) -> Option<Gpu> {
         context: context(vendor, capability),
         context_most: full_context(vendor),
         workspace: None,
+        told: None,
     })
 }
 

@@ -39,6 +39,9 @@ pub struct Gpu {
     pub context_most: Bytes,
     /// A cuBLAS workspace, where it is another than PyTorch asks for (`CUBLAS_WORKSPACE_CONFIG`).
     pub workspace: Option<Bytes>,
+    /// What it tells a program that asks how much it has, where less of it is to be used: a search for what surely fits looks at a smaller
+    /// card, and the run is still one on this card.
+    pub told: Option<Bytes>,
 }
 
 /// The memory of a card that is sold with an amount: what is sold in GB is GiB, less what the driver keeps.
@@ -121,6 +124,12 @@ impl Gpu {
             context: memory::TYPICAL_CONTEXT,
             context_most: memory::FULL_CONTEXT,
             workspace: None,
+            told: None,
         }
+    }
+
+    /// How much memory a program is told that it has.
+    pub(crate) fn tells(&self) -> Bytes {
+        self.told.unwrap_or(self.memory)
     }
 }

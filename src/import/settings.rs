@@ -11,6 +11,7 @@ use super::{
     axolotl, deepspeed, hugging_face, launch, llama_factory, megatron, others, recipes, shipped, torchtitan,
     torchtune, trainer, trainer_toml, usual,
 };
+use crate::estimate::estimate;
 use crate::scenario::keys::Key;
 use crate::scenario::{Scenario, Tuner};
 use crate::text::short;
@@ -272,10 +273,26 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
     model_as_it_was(&mut reader, format);
     saving.follow(&mut reader);
     reader.finish();
+    without_ligers_layers(&mut reader);
     let Reader { scenario, taken, mut assumed, idle, left, .. } = reader;
     // what makes no difference need not be told
     assumed.retain(|assumed| Key::find(assumed.key).is_none_or(|key| key.matters(&scenario)));
     Understood { format, scenario, taken, assumed, idle, left, took: None }
+}
+
+/// Liger's kernels of layers, where they alone stand in the way of an answer: the rest is answered without them.
+fn without_ligers_layers(reader: &mut Reader) {
+    let mut without = reader.scenario.clone();
+    without.savings.liger_layers = false;
+    let answers = |scenario: &Scenario| estimate(scenario).memory.is_some();
+    if !reader.scenario.runs_liger_layers() || answers(&reader.scenario) || !answers(&without) {
+        return;
+    }
+    reader.scenario = without;
+    if let Some(at) = reader.taken.iter().position(|taken| taken.key == "liger-layers") {
+        let said = reader.taken.remove(at).said;
+        reader.leave(&said, "Liger's kernels were not compared in this run: it is answered without them");
+    }
 }
 
 /// Says which model a text is answered for that names none, where such texts do.

@@ -8,17 +8,22 @@ use super::syntax::setting::of_table;
 /// The engine that a file's name speaks of: `ds_zero3.json`, `ds3.json`, `z3.json`, `stage_3.json`, `fsdp2.yaml`.
 pub(super) fn engine_by_name(path: &str) -> Option<&'static str> {
     let name = path.rsplit(['/', '\\']).next()?.to_lowercase();
-    let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
-    let stage = |stage: u8| {
-        ["zero", "zerostage", "stage", "ds", "deepspeed", "z"]
-            .iter()
-            .any(|word| letters.contains(&format!("{word}{stage}")))
-    };
-    match [3, 2, 1].into_iter().find(|number| stage(*number)) {
-        Some(3) => Some("zero3"),
-        Some(2) => Some("zero2"),
+    let words: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    let says_stage = |word: &str| ["zero", "zerostage", "stage", "ds", "deepspeed", "z"].contains(&word);
+    let stage = words.iter().enumerate().find_map(|(at, word)| {
+        // zero3, and zero_3
+        let (number, before) = match word.strip_suffix(['1', '2', '3']) {
+            Some("") => (*word, words.get(at.checked_sub(1)?).copied()?),
+            Some(before) => (word.get(before.len()..)?, before),
+            None => return None,
+        };
+        says_stage(before).then_some(number)
+    });
+    match stage {
+        Some("3") => Some("zero3"),
+        Some("2") => Some("zero2"),
         Some(_) => Some("zero1"),
-        None => letters.contains("fsdp").then_some("fsdp2"),
+        None => words.iter().any(|word| word.starts_with("fsdp")).then_some("fsdp2"),
     }
 }
 

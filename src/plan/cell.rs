@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::Answer;
 use super::layouts::{Divisions, name};
 use super::on_card::less_doubt;
-use super::solve::{Largest, Most, grain_of_length, most_batch, most_length, most_rank, runs};
+use super::solve::{Largest, Most, grain_of_length, most_batch, most_length, most_rank, runs, shortest};
 use super::verdict::Verdict;
 use crate::hardware::Gpu;
 use crate::issue::{Field, Issue, Severity};
@@ -145,7 +145,7 @@ impl Measure {
     pub(super) fn least(self, scenario: &Scenario) -> Scenario {
         let number = match self {
             Measure::Batch => scenario.least_batch(),
-            Measure::Length => grain_of_length(scenario),
+            Measure::Length => shortest(scenario),
             Measure::Rank => 1,
         };
         self.of(scenario, number)

@@ -68,14 +68,16 @@ pub fn largest_model(models: &[Scenario], memory: Bytes, measure: Measure, metho
             model: base.model_name(),
             cell: held(&architecture, &gpu, scenario.clone(), measure),
         };
-        let sure = less_doubt(&architecture, &least, gpu.clone());
-        let surely = runs(&sure);
-        found.answered |= surely.is_ok();
-        if surely == Ok(true) {
+        let fits = runs(&gpu);
+        found.answered |= fits.is_ok();
+        if fits != Ok(true) {
+            continue;
+        }
+        if runs(&less_doubt(&architecture, &least, gpu.clone())) == Ok(true) {
             found.sure = Some(most());
             break;
         }
-        if found.close.is_none() && runs(&gpu) == Ok(true) {
+        if found.close.is_none() {
             found.close = Some(most());
         }
     }
@@ -150,6 +152,27 @@ mod tests {
                 assert_eq!(found.close.map(|held| size(&held.model)), close, "{link} {method:?}");
                 assert!(found.sure.is_none_or(|held| held.cell.is_sure()), "{link} {method:?}");
             }
+        }
+    }
+
+    /// Lengths have room for pictures, and ranks are adapters'.
+    #[test]
+    fn other_measures_find_the_largest_too() {
+        let memory = Bytes::gib(48.);
+        for (link, words, measure, method) in [
+            ("pic=1&st=trl&p=amp-bf16-weights&mask=padded", "qwen2.5-vl", Measure::Length, Method::Lora),
+            ("", "qwen2.5", Measure::Length, Method::Lora),
+            ("", "qwen2.5", Measure::Rank, Method::Qlora),
+        ] {
+            let base = crate::share::decode(link).scenarios.remove(0);
+            let models = of_catalogue(words, &base);
+            let rows = each(&models, |scenario| row(scenario, memory, measure));
+            let column = Method::ALL.iter().position(|other| *other == method).expect("a column");
+            let largest =
+                rows.iter().filter(|row| row.cells[column].is_sure()).filter_map(|row| row.parameters).max();
+            let found = largest_model(&models, memory, measure, method);
+            assert_eq!(found.sure.map(|held| size(&held.model)), largest, "{link} {words} {measure:?}");
+            assert!(found.answered && largest.is_some(), "{link} {words} {measure:?}");
         }
     }
 

@@ -92,6 +92,7 @@ fn room(gpu: &Gpu, context: Bytes, percent: f64) -> Bytes {
 /// A card that is smaller by what the estimate may be off: what fits it fits the card beyond doubt.
 pub(super) fn less_doubt(architecture: &Architecture, scenario: &Scenario, mut gpu: Gpu) -> Gpu {
     let doubt = accuracy::band(architecture, scenario).doubt();
+    gpu.told = Some(gpu.tells());
     gpu.memory = room(&gpu, gpu.context_most, doubt.more.max(0.0)) + gpu.context;
     gpu
 }
@@ -190,7 +191,7 @@ impl Run<'_> {
     }
 }
 
-/// The estimate of what was recorded: of another stage of a pipeline than the one whose tensors take most, where that reserves more.
+/// The estimate of what was recorded: of another stage of a pipeline than the one whose tensors take most, where that does worse on the card.
 ///
 /// # Errors
 /// As [`step::run`](crate::step::run).
@@ -200,11 +201,11 @@ pub(super) fn of_recorded<'m>(
     gpu: &Gpu,
     (memory, recording): (&'m Memory, &Recording),
 ) -> Result<Cow<'m, Memory>, Issue> {
-    match memory.rank {
-        Some(rank) if recording.stage > 0 && rank.stage != recording.stage => {
-            Ok(Cow::Owned(run_stage(architecture, scenario, gpu, recording.stage)?))
+    match (memory.rank, recording.stage) {
+        (Some(rank), Some(stage)) if rank.stage != stage => {
+            Ok(Cow::Owned(run_stage(architecture, scenario, gpu, stage)?))
         }
-        Some(_) | None => Ok(Cow::Borrowed(memory)),
+        _ => Ok(Cow::Borrowed(memory)),
     }
 }
 
@@ -395,6 +396,34 @@ mod tests {
             assert_eq!(of(shown.1), shown, "{link}");
             assert_eq!(link == l4, shown.1 == 1 && stages[1].2 > shown.2, "{link}: {stages:?}");
         }
+    }
+
+    /// What is shown of a pipeline is as bad as any of its stages, under both allocators, on cards on which they end differently.
+    #[test]
+    fn no_stage_does_worse_than_what_is_shown() {
+        let l4 = "v=1&m=l4(head_dim:128,hidden_act:silu,hidden_size:16384,intermediate_size:53248,max_position_embeddings:131072,model_type:llama,\
+                  num_attention_heads:128,num_hidden_layers:4,num_key_value_heads:8,tie_word_embeddings:!f,vocab_size:128256)&s=4096&loss=te&pp=2\
+                  &method=full&p=amp-bf16-weights&o=adamw&ga=4&gc=off&attn=cudnn&st=megatron&gpus=8&shard=dist-opt&timpl=transformer-engine";
+        let mut endings = Vec::new();
+        for gib in [85.5, 86.6, 87.0, 88.5, 89.5, 92.] {
+            for allocator in [Allocator::Native, Allocator::Expandable] {
+                let of = |stage: u64| {
+                    let mut scenario = crate::share::decode(l4).scenarios.remove(0);
+                    (scenario.gpu, scenario.allocator) = (GpuChoice::Custom(Bytes::gib(gib)), allocator);
+                    scenario.cluster.layout.stage = stage;
+                    crate::plan::Answer::of(scenario).on_card.expect("it is replayed")
+                };
+                let [shown, first, last] = [0, 1, 2].map(of);
+                let ending = |on_card: &OnCard| match on_card.outcome {
+                    Outcome::Runs => 0,
+                    Outcome::RunsExpandable => 1,
+                    Outcome::Fails(_) => 2,
+                };
+                assert_eq!(ending(&shown), ending(&first).max(ending(&last)), "{gib} {allocator:?}");
+                endings.push(ending(&shown));
+            }
+        }
+        assert!(endings.contains(&0) && endings.contains(&2), "{endings:?}");
     }
 
     #[test]

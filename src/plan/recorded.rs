@@ -49,15 +49,19 @@ fn on_any(scenario: &Scenario) -> Scenario {
             Some(_) => scenario.gpu.clone(),
             None => GpuChoice::Custom(Bytes::ZERO),
         },
-        allocator: Allocator::Native,
+        // of a pipeline the stage is recorded that does worst with it
+        allocator: if scenario.cluster.layout.pipeline > 1 { scenario.allocator } else { Allocator::Native },
         ..scenario.clone()
     }
 }
 
-/// Where it is among those that are known. ZeRO-1 and ZeRO-2 flatten parameters where the card has room for it.
+/// Where it is among those that are known. ZeRO-1 and ZeRO-2 flatten parameters where the card has room for it, and of a pipeline the stage is
+/// recorded that does worst on the card.
 fn place<T>(known: &[(Scenario, Gpu, T)], own: &Scenario, gpu: &Gpu) -> Option<usize> {
-    let by_room = matches!(own.cluster.sharding, Sharding::Zero1 | Sharding::Zero2);
-    let alike = |card: &Gpu| run_alike(card, gpu) && (!by_room || card.memory == gpu.memory);
+    let by_room =
+        matches!(own.cluster.sharding, Sharding::Zero1 | Sharding::Zero2) || own.cluster.layout.pipeline > 1;
+    let is_same = |card: &Gpu| (card.memory, card.tells()) == (gpu.memory, gpu.tells());
+    let alike = |card: &Gpu| run_alike(card, gpu) && (!by_room || is_same(card));
     known.iter().position(|(known, card, _)| known == own && alike(card))
 }
 

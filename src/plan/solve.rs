@@ -90,6 +90,13 @@ pub(super) fn grain_of_length(scenario: &Scenario) -> u64 {
     of_mask.next_multiple_of(parts_of_sequence(scenario))
 }
 
+/// The shortest sequence that is looked for: one that has room for its pictures.
+pub(super) fn shortest(scenario: &Scenario) -> u64 {
+    let grain = grain_of_length(scenario);
+    let pictures = scenario.picture_tokens().map_or(0, |tokens| tokens.room);
+    pictures.max(1).next_multiple_of(grain)
+}
+
 /// What solves for the length of a sequence, which has room for its pictures, and up to which count.
 fn by_length<'a>(
     architecture: &'a Architecture,
@@ -179,7 +186,9 @@ pub(super) fn runs(
     scenario: &Scenario,
     gpu: &Gpu,
 ) -> Result<Option<Largest>, Issue> {
-    if !Sample::new(&step::run(architecture, scenario, gpu)?, gpu).fits() {
+    // what is far too large is known long before the rest
+    let Ok(memory) = step::run_within(architecture, scenario, gpu, gpu.memory)? else { return Ok(None) };
+    if !Sample::new(&memory, gpu).fits() {
         return Ok(None);
     }
     let set = |scenario: &mut Scenario, batch| scenario.batch = batch;

@@ -93,9 +93,13 @@ impl Verdict {
             (Verdict::Close, Margin::Headroom(free)) => {
                 format!("{} to spare, which may be too little", amount(free))
             }
-            (Verdict::Tight | Verdict::Over, Margin::Headroom(free)) => {
+            (Verdict::Tight, Margin::Headroom(free)) => {
                 format!("its tensors leave {}, the holes between them take more", amount(free))
             }
+            (Verdict::Over, Margin::Headroom(free)) => format!(
+                "its tensors leave {}, the holes between them or what is made before the first step take more",
+                amount(free)
+            ),
         }
     }
 

@@ -71,7 +71,7 @@ impl<'a> Ready<'a> {
                 return Err(support::idle(index));
             };
             support::balance(job, named, (index, member))?;
-            support::liger_layers(job, member)?;
+            support::liger_layers(job, member, named)?;
             support::seeing(job, named, (index, member))?;
             support::float8(job, member, named, device)?;
             support::fake_quant(job, member, named)?;
@@ -119,7 +119,7 @@ impl<'a> Ready<'a> {
         let varying = job.round.iter().filter_map(Act::batch).find(varies);
         let Job { cluster, vllm, .. } = *job;
         let round = job.round.iter().map(laid_out).collect();
-        Ok(Ready { device, card: gpu.memory, cluster, round, vllm, varying, models })
+        Ok(Ready { device, card: gpu.tells(), cluster, round, vllm, varying, models })
     }
 
     /// Does something with the job of a scenario, of whose model the architecture is.

@@ -8,7 +8,7 @@ use super::heap::{Storage, StorageId};
 use super::iteration::Rounds;
 use super::machine::Machine;
 use super::ready::Ready;
-use super::run::{contenders, placed};
+use super::run::each_stage;
 use super::schedule::{Draw, Schedule};
 use super::support::too_large;
 use crate::allocator::Settings;
@@ -46,8 +46,16 @@ pub struct Recording {
     pub(super) stepped: usize,
     /// The most that its tensors take at once.
     tensors: Bytes,
-    /// The stage of a pipeline that it is of, which reserves most; 0 where all ranks do the same, or one was asked for.
-    pub(crate) stage: u64,
+    /// The stage of a pipeline that it is of, which does worst on the card; none where all ranks do the same, or one was asked for.
+    pub(crate) stage: Option<u64>,
+}
+
+/// How the run of a stage ends on a card, the worst last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Ending {
+    Runs,
+    RunsExpandable,
+    Fails,
 }
 
 impl Recording {
@@ -59,22 +67,37 @@ impl Recording {
         let record = |scenario: &Scenario| {
             Ready::with(scenario, architecture, gpu, |ready| Recording::ready(ready, None))
         };
-        let contenders = contenders(architecture, scenario, gpu)?;
-        if let [only] = &contenders[..] {
-            let stage = if only.cluster == scenario.cluster { 0 } else { only.cluster.layout.stage };
-            return Ok(Recording { stage, ..record(only)? });
+        let stages = each_stage(scenario);
+        if let [only] = &stages[..] {
+            return record(only);
         }
-        let settings =
-            Settings { expandable_segments: scenario.allocator == Allocator::Expandable, capacity: None };
-        let mut most: Option<(Bytes, Recording)> = None;
-        for own in contenders {
-            let recording = Recording { stage: own.cluster.layout.stage, ..record(&own)? };
-            let reserved = recording.allocate(settings).most_reserved;
-            if most.as_ref().is_none_or(|(highest, _)| reserved > *highest) {
-                most = Some((reserved, recording));
+        let room = gpu.memory.saturating_sub(gpu.context);
+        let mut worst: Option<((Ending, Bytes), Recording)> = None;
+        for own in stages {
+            let recording = Recording { stage: Some(own.cluster.layout.stage), ..record(&own)? };
+            let ending = recording.ending(scenario.allocator == Allocator::Expandable, room);
+            if worst.as_ref().is_none_or(|(known, _)| ending > *known) {
+                worst = Some((ending, recording));
             }
         }
-        most.map(|(_, recording)| recording).ok_or_else(too_large)
+        worst.map(|(_, recording)| recording).ok_or_else(too_large)
+    }
+
+    /// How it ends where the allocator can have so much, and what it reserves where it can have all.
+    fn ending(&self, expandable: bool, room: Bytes) -> (Ending, Bytes) {
+        let run = |expandable_segments, capacity: Option<Bytes>| {
+            self.allocate(Settings { expandable_segments, capacity: capacity.map(|bytes| bytes.0) })
+        };
+        let reserved = run(expandable, None).most_reserved;
+        let holds = |expandable| run(expandable, Some(room)).failure.is_none();
+        let ending = if reserved <= room || holds(expandable) {
+            Ending::Runs
+        } else if !expandable && holds(true) {
+            Ending::RunsExpandable
+        } else {
+            Ending::Fails
+        };
+        (ending, reserved)
     }
 
     /// The same of micro-batches whose lengths are drawn, for a scenario whose lengths vary.
@@ -87,7 +110,6 @@ impl Recording {
         gpu: &Gpu,
         draw: &dyn Fn(usize) -> Vec<u64>,
     ) -> Result<Recording, Issue> {
-        let scenario = &*placed(architecture, scenario, gpu)?;
         Ready::with(scenario, architecture, gpu, |ready| Recording::ready(ready, Some(draw)))
     }
 
@@ -172,7 +194,7 @@ impl Recording {
             shown,
             stepped,
             tensors: highest,
-            stage: 0,
+            stage: None,
         })
     }
 

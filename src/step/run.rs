@@ -15,8 +15,8 @@ use crate::issue::Issue;
 use crate::job::Job;
 use crate::memory::{Counted, HostSpikes, Memory};
 use crate::model::Architecture;
+use crate::scenario::Scenario;
 use crate::scenario::software::Trainer;
-use crate::scenario::{Allocator, Scenario};
 use crate::units::Bytes;
 
 /// Executes the step on behalf of all layers of a kind at once and says what it needs.
@@ -80,45 +80,17 @@ fn of_stage(scenario: &Scenario, stage: u64) -> Scenario {
     own
 }
 
-/// The scenario of the rank whose tensors take most, where ranks differ and it is not said which is asked for.
-pub(super) fn placed<'a>(
-    architecture: &Architecture,
-    scenario: &'a Scenario,
-    gpu: &Gpu,
-) -> Result<Cow<'a, Scenario>, Issue> {
-    if stages(scenario).is_empty() {
-        return Ok(Cow::Borrowed(scenario));
+/// The scenarios of the stages that may do worst on a card, where ranks differ and it is not said which is asked for; the scenario itself
+/// where they do not.
+pub(super) fn each_stage(scenario: &Scenario) -> Vec<Cow<'_, Scenario>> {
+    let stages = stages(scenario);
+    match stages.is_empty() {
+        true => vec![Cow::Borrowed(scenario)],
+        false => stages.into_iter().map(|stage| Cow::Owned(of_stage(scenario, stage))).collect(),
     }
-    let rank = run(architecture, scenario, gpu)?.rank;
-    Ok(rank.map_or(Cow::Borrowed(scenario), |rank| Cow::Owned(of_stage(scenario, rank.stage))))
 }
 
-/// How many percent less a rank's tensors may take that reserves more than another: of 191 measured steps of Megatron-core's ranks half reserve
-/// up to 4.7 % more than their tensors take, nine in ten up to 16 %, and it is the difference of two of these.
-const BETWEEN_TENSORS: u64 = 10;
-
-/// The scenarios of the ranks that may reserve most, where ranks differ and it is not said which is asked for: the one whose tensors take most
-/// comes first.
-pub(super) fn contenders<'a>(
-    architecture: &Architecture,
-    scenario: &'a Scenario,
-    gpu: &Gpu,
-) -> Result<Vec<Cow<'a, Scenario>>, Issue> {
-    let mut found = Vec::new();
-    for stage in stages(scenario) {
-        let own = of_stage(scenario, stage);
-        found.push((run(architecture, &own, gpu)?.peak().1.bytes, own));
-    }
-    found.sort_by_key(|(bytes, _)| Reverse(*bytes));
-    let Some((most, _)) = found.first() else { return Ok(vec![Cow::Borrowed(scenario)]) };
-    // expandable segments have no holes
-    let room = if scenario.allocator == Allocator::Expandable { 0 } else { most.0 / 100 * BETWEEN_TENSORS };
-    let least = most.0.saturating_sub(room);
-    found.retain(|(bytes, _)| bytes.0 >= least);
-    Ok(found.into_iter().map(|(_, own)| Cow::Owned(own)).collect())
-}
-
-/// The estimate of a stage, which is another than the one whose tensors take most where that reserves less.
+/// The estimate of one stage of a pipeline.
 ///
 /// # Errors
 /// As [`run`].

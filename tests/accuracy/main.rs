@@ -70,6 +70,19 @@ fn every_row_of_embedding_is_predicted() {
 #[test]
 fn every_row_of_evaluation_is_predicted() {
     EVALUATION.is_predicted(64, [0.002, 0.02, 0.16], [0.02, 0.5, 2.5]);
+    // on one GPU none is off
+    let engines = ["-ddp-", "-fsdp2-", "-zero"];
+    let alone: Vec<_> = EVALUATION
+        .report()
+        .rows
+        .iter()
+        .filter(|row| !engines.iter().any(|engine| row.id.contains(engine)))
+        .collect();
+    assert_eq!(alone.len(), 80);
+    for row in alone {
+        let limit = if row.metric == Metric::Reserved { 0.06 } else { 0.001 };
+        assert!(row.error_pct.abs() <= limit, "{}: {} %", row.id, row.error_pct);
+    }
 }
 
 #[test]

@@ -361,6 +361,8 @@ fn files_that_trl_ships_are_known() {
         ("cfg/my_zero_2.json", Sharding::Zero2),
         ("ds_config_stage3.json", Sharding::Zero3),
         ("mine.json", Sharding::Ddp),
+        ("words2.json", Sharding::Ddp),
+        ("fields3.json", Sharding::Ddp),
     ] {
         let launched = read(&format!(
             "deepspeed --num_gpus 8 train.py --deepspeed {file} --model_name_or_path Qwen/Qwen3-8B --bf16 True"

@@ -432,3 +432,32 @@ fn commands_and_files_of_distillation() {
     );
     assert_eq!(command.scenario.task, Task::Distil);
 }
+
+/// What is not followed of Liger's layers under trl is no reason to have no answer.
+#[test]
+fn ligers_layers_that_were_not_compared_are_left() {
+    for (text, is_left) in [
+        (
+            "from trl import SFTConfig, SFTTrainer\nargs = SFTConfig('o', use_liger_kernel=True, bf16=True)\nSFTTrainer('Qwen/Qwen2.5-0.5B', args=args)",
+            false,
+        ),
+        (
+            "from trl import SFTConfig, SFTTrainer\nargs = SFTConfig('o', use_liger_kernel=True, bf16=True, eval_strategy='steps')\nSFTTrainer('Qwen/Qwen2.5-0.5B', args=args)",
+            true,
+        ),
+        (
+            "from trl import RewardConfig, RewardTrainer\nargs = RewardConfig('o', use_liger_kernel=True, bf16=True)\nRewardTrainer('Qwen/Qwen2.5-0.5B', args=args)",
+            true,
+        ),
+    ] {
+        let understood = read(text);
+        assert_eq!(understood.scenario.savings.liger_layers, !is_left, "{text}");
+        assert_eq!(
+            understood.left.iter().any(|left| left.said.contains("use_liger_kernel")),
+            is_left,
+            "{text}: {:?}",
+            understood.left
+        );
+        assert!(headroom::estimate(&understood.scenario).memory.is_some(), "{text}");
+    }
+}

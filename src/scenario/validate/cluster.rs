@@ -36,6 +36,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         issues.push(Issue::new(Severity::Note, Field::Stack, message));
         issues.extend(architecture.and_then(filled_up));
         issues.extend(idle_stages(scenario));
+        issues.extend(two_in_turns(scenario));
         if scenario.cluster.layout.has_transformer_engine()
             && scenario.gpu().ok().and_then(|gpu| gpu.capability).is_some_and(|own| own.major < 8)
         {
@@ -166,6 +167,18 @@ fn idle_stages(scenario: &Scenario) -> Option<Issue> {
     );
     let fix = format!("accumulate the gradients of {} micro-batches or more", grouped(stages));
     (batches < stages).then(|| Issue::warning(Field::Accumulation, message).with_fix(fix))
+}
+
+/// Two stages that take turns, which Megatron-LM's checks allow only where what they send overlaps what they compute.
+fn two_in_turns(scenario: &Scenario) -> Option<Issue> {
+    let layout = scenario.cluster.layout;
+    let message = "Megatron-LM interleaves two stages only where what they send overlaps what they compute (megatron/training/arguments.py), which is not \
+                   followed: this is what Megatron-core's own schedule takes";
+    let is_so = layout.pipeline == 2 && layout.interleaved > 0;
+    is_so.then(|| {
+        Issue::warning(Field::Interleaved, message)
+            .with_fix("choose more stages, or run a stage's layers at once")
+    })
 }
 
 /// How experts are given tokens under Megatron-core: as many to each, or what the router chose, taken to be as many too.

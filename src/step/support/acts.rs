@@ -14,7 +14,7 @@ use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, Trainer};
 use crate::scenario::{
     AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, Generation, Lengths, LossKernel, Method,
-    Offloading, Precision, StepTime, Tuner, WrappedBy,
+    Offloading, Precision, Sharding, StepTime, Tuner, WrappedBy,
 };
 use crate::step::forward::stacks::classifies;
 use crate::units::grouped;
@@ -398,14 +398,25 @@ fn evaluates_on_many(job: &Job, member: &Member) -> Result<(), Issue> {
     let refuse = |field, message: &str, fix: &str| {
         Err(Issue::error(field, message).with_fix(format!("{fix}, or switch evaluation off")))
     };
-    let Cluster { layout, cpu, wrapped_by, .. } = job.cluster;
+    let Cluster { layout, cpu, wrapped_by, replicas, sharding, .. } = job.cluster;
     if layout.parts() > 1 {
         let message = "evaluation by layers that GPUs share was not measured";
         return refuse(Field::Evaluation, message, "choose a size of 1");
     }
-    if cpu == CpuOffload::All {
-        let message = "evaluation beside weights in the CPU's memory was not measured";
-        return refuse(Field::Evaluation, message, "keep weights on the GPUs");
+    if cpu != CpuOffload::Off {
+        let message = "evaluation beside what is in the CPU's memory was not measured";
+        return refuse(Field::Evaluation, message, "keep all on the GPUs");
+    }
+    if replicas > 1 {
+        return refuse(
+            Field::Evaluation,
+            "evaluation by replicas of shards was not measured",
+            "choose one replica",
+        );
+    }
+    if sharding == Sharding::Zero3 && member.method == Method::Qlora {
+        let message = "evaluation with 4-bit weights under ZeRO-3 was not measured";
+        return refuse(Field::Evaluation, message, "choose FSDP2 or ZeRO-2");
     }
     if member.software().runs_loop() && job.cluster.is_fsdp2() && wrapped_by != WrappedBy::Accelerate {
         let message = "the evaluation that is followed is the one of transformers' Trainer, whose model accelerate wraps";

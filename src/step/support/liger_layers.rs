@@ -2,12 +2,18 @@
 
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member};
+use crate::model::Architecture;
 use crate::scenario::software::Trainer;
+use crate::scenario::{Mask, Tuner};
 
 /// Refuses what was not compared with Liger's kernels under trl, or what trl does not do. Its trainers with a fused head keep the `forward` that
 /// has it (`fused_linear_cross_entropy` is switched off: trl 1.16, trainer/sft_trainer.py, dpo_trainer.py, kto_trainer.py, grpo_trainer.py
 /// and rloo_trainer.py); under the others Liger's own `forward` takes its place.
-pub(in crate::step) fn liger_layers(job: &Job, member: &Member) -> Result<(), Issue> {
+pub(in crate::step) fn liger_layers(
+    job: &Job,
+    member: &Member,
+    architecture: &Architecture,
+) -> Result<(), Issue> {
     let software = member.software();
     if software.trainer != Trainer::Trl || !software.liger_kernels {
         return Ok(());
@@ -42,8 +48,14 @@ pub(in crate::step) fn liger_layers(job: &Job, member: &Member) -> Result<(), Is
             }
         }
     }
-    if job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count > 0) {
-        return refuse("pictures with Liger's kernels under trl were not compared");
+    if !architecture.towers.is_empty() {
+        return refuse("models that see with Liger's kernels under trl were not compared");
+    }
+    if job.round.iter().filter_map(Act::batch).any(|batch| batch.mask == Mask::PaddingFree) {
+        return refuse("texts without padding were not compared with Liger's kernels under trl");
+    }
+    if member.adapts && member.lora.tuner != Tuner::Lora {
+        return refuse("other adapters than LoRA were not compared with Liger's kernels under trl");
     }
     Ok(())
 }

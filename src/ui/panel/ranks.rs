@@ -86,7 +86,7 @@ fn bars(state: State, width: u32) -> String {
 /// Which stage is answered for, and what the others are.
 fn staged(cluster: Cluster, rank: Rank) -> String {
     let each = cluster.gpus / rank.stages.max(1);
-    let leads = if cluster.layout.stage == 0 { "needs most, and its figures are shown" } else { "is shown" };
+    let leads = if cluster.layout.stage == 0 { "decides, and its figures are shown" } else { "is shown" };
     let beyond = match rank.stages.checked_sub(MOST_STAGES) {
         None | Some(0) => String::new(),
         Some(more) => format!(" {} more stages are not drawn.", grouped(more)),
