@@ -160,7 +160,7 @@ mod tests {
     fn other_measures_find_the_largest_too() {
         let memory = Bytes::gib(48.);
         for (link, words, measure, method) in [
-            ("pic=1&st=trl&p=amp-bf16-weights&mask=padded", "qwen2.5-vl", Measure::Length, Method::Lora),
+            ("img=1&st=trl&p=amp-bf16-weights&mask=padded", "qwen2.5-vl", Measure::Length, Method::Lora),
             ("", "qwen2.5", Measure::Length, Method::Lora),
             ("", "qwen2.5", Measure::Rank, Method::Qlora),
         ] {
