@@ -278,6 +278,40 @@ fn evaluation_on_several_gpus() {
     refuses("shard=zero3&gpus=8&cpu=all&p=amp-bf16&eval=loss", "beside weights in the CPU's memory");
 }
 
+/// transformers' Trainer classifies under every engine, sentence-transformers' embeds under DDP; what stops or was not measured is refused.
+#[test]
+fn classification_and_embeddings_on_several_gpus() {
+    let runs = |link: &str| {
+        let link = format!("m=Qwen/Qwen2.5-0.5B&p=amp-bf16&gpus=8&{link}");
+        let answer = estimate(&share::decode(&link).scenarios[0]);
+        let own = answer.memory.unwrap_or_else(|| panic!("{link}: {:?}", answer.issues)).needed();
+        let text = headroom::export::script(&share::decode(&link).scenarios[0]);
+        (own, text.unwrap_or_else(|issue| panic!("{link}: {issue}")))
+    };
+    let words = ["device_map={\"\": GPU}", "\"stage\": 1", "\"stage\": 2", "\"stage\": 3", "fsdp=True"];
+    let engines = ["ddp", "zero1", "zero2", "zero3", "fsdp2&wrap=accelerate"];
+    let found = engines.map(|engine| runs(&format!("task=classify&method=full&shard={engine}")));
+    for ((_, text), word) in found.iter().zip(words) {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let [ddp, zero1, zero2, zero3, fsdp2] = found.map(|(own, _)| own);
+    assert!(ddp > zero1 && zero1 >= zero2 && zero2 > fsdp2 && ddp > zero3);
+    let (_, text) = runs("task=embed&method=full&shard=ddp");
+    assert!(text.contains("GPU = int(os.environ[\"LOCAL_RANK\"])"), "{text}");
+    for engine in ["ddp", "zero2", "fsdp2&wrap=accelerate"] {
+        runs(&format!("task=classify&method=lora&shard={engine}"));
+    }
+    let refuses = |link: &str, message: &str| refuses(&format!("p=amp-bf16&gpus=8&{link}"), message);
+    refuses(
+        "task=classify&method=lora&shard=zero3",
+        "DeepSpeed's third stage puts all that is trained into one buffer",
+    );
+    refuses("task=classify&method=qlora&shard=zero2", "4-bit weights that GPUs share");
+    refuses("task=classify&method=full&shard=fsdp2", "whose model accelerate wraps");
+    refuses("task=classify&method=full&shard=zero2&cpu=optimizer", "beside an optimizer in the CPU's memory");
+    refuses("task=embed&method=full&shard=zero2", "under DDP alone");
+}
+
 /// FSDP2 that wraps the model of a single GPU is no several GPUs, and is what can be switched off.
 #[test]
 fn what_an_engine_of_one_gpu_is_refused_for_speaks_of_one_gpu() {

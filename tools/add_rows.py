@@ -6,8 +6,8 @@
 Runs over the null device of tools/null_device, whose README says how it is set up (HARNESS names another folder, HARNESS_PYTHON
 another Python).
 
-CASES: an array of cases as measure.py and more_switches.py take them, with "stack": "trl" as trl_steps.py does, with "evaluation" as evaluation_steps.py does,
-       with "stack": "unsloth" and a "task" as unsloth_trainers.py does (a file for each such stack, whose versions differ), or with "task": "generate" as
+CASES: an array of cases as measure.py and more_switches.py take them, with "stack": "trl" or "task": "classify" as trl_steps.py does, with "task": "embed" as
+       embedding_steps.py does, with "evaluation" as evaluation_steps.py does, with "stack": "unsloth" and a "task" as unsloth_trainers.py does (a file for each such stack, whose versions differ), or with "task": "generate" as
        generate_steps.py does, each with an "id";
        "cc" is the compute capability, 8.0 where it is left out.
 FILE:  the rows that it holds already stay as they are and are not measured again.
@@ -25,12 +25,13 @@ import harness
 
 def measured(cases):
     """The rows of cases, or why there is none of one."""
-    of_trl = [case for case in cases if case.get("stack") == "trl" or case.get("evaluation") or case.get("stack") == "unsloth" and "task" in case]
+    of_trl = [case for case in cases if case.get("stack") == "trl" or case.get("evaluation") or case.get("task") in ("classify", "embed") or case.get("stack") == "unsloth" and "task" in case]
     generating = [case for case in cases if case.get("task") == "generate"]
     yield from draw_steps.measured([case for case in cases if case not in of_trl + generating], 1)
     yield from map(generated, generating)
     others = {"llamafactory" for case in of_trl if case.get("loss") == "log-softmax"}
     others |= {"deepspeed" for case in of_trl if (case.get("engine") or "").startswith("zero")}
+    others |= {"sentence-transformers" for case in of_trl if case.get("task") == "embed"}
     others |= {name for case in of_trl if case["stack"] == "unsloth" for name in ("unsloth", "unsloth_zoo")}
     versions = draw_ranks.versions(*sorted(others)) if of_trl else None
     sys.path.insert(0, harness.FOLDER)

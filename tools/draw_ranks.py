@@ -231,7 +231,7 @@ def measured(what, case, versions):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(dict(head, case=case), file)
         file.flush()
-        program = os.path.join(HERE, "unsloth_trainers.py" if case.get("stack") == "unsloth" else "llama_factory_steps.py" if case.get("loss") == "log-softmax" else "evaluation_steps.py" if case.get("evaluation") else "trl_picture_steps.py" if case.get("head") == "image" else WHAT[what][1])
+        program = os.path.join(HERE, "unsloth_trainers.py" if case.get("stack") == "unsloth" else "llama_factory_steps.py" if case.get("loss") == "log-softmax" else "evaluation_steps.py" if case.get("evaluation") else "embedding_steps.py" if case.get("task") == "embed" else "trl_picture_steps.py" if case.get("head") == "image" else WHAT[what][1])
         try:
             done = subprocess.run([harness.PYTHON, program, file.name], capture_output=True, text=True, env=env, timeout=400)
         except subprocess.TimeoutExpired:

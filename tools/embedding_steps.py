@@ -8,6 +8,7 @@ needs, whose case it takes, with
   cached          texts that are embedded at a time (`CachedMultipleNegativesRankingLoss`, `mini_batch_size`); 0: all of a column at once
                   (`MultipleNegativesRankingLoss`)
   pooling         "mean", "cls" or "lasttoken"
+  engine, world   "ddp" on so many GPUs, as trl_steps.py has it
 """
 import json
 import os
@@ -77,7 +78,7 @@ def make_trainer(case, folder):
     model, kind = embedder(case, folder), case["gradient_checkpointing"]
     model.max_seq_length = case["seq"]
     text = " ".join(["word"] * case["seq"])
-    count = case["batch"] * case["grad_accumulation"] * case["iters"]
+    count = case["batch"] * case["grad_accumulation"] * case["iters"] * case["world"]
     names = ["anchor", "positive", *(f"negative_{number}" for number in range(1, case["texts"] - 1))]
     data = Dataset.from_dict({name: [text] * count for name in names})
     args = SentenceTransformerTrainingArguments(
@@ -93,6 +94,8 @@ def main():
     row = json.loads(Path(sys.argv[1]).read_text())
     case = {**measure.DEFAULTS, **trl_steps.OWN, **OWN, **row.get("case", row)}
     case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
+    if case["engine"]:
+        trl_steps.join(case)
     kept = trl_steps.answer_as_data_would(case)
     measure.set_sdpa(case)
     trl_steps.run(case, make_trainer, kept)

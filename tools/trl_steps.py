@@ -346,14 +346,20 @@ def classifier(case, folder):
     from datasets import Dataset
     from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
     batch, kind = case["batch"], case["gradient_checkpointing"]
-    count = batch * case["grad_accumulation"] * case["iters"]
+    count = batch * case["grad_accumulation"] * case["iters"] * case["world"]
     # one number is held against a number, several against the number of a class
     label = 1.0 if case["classes"] == 1 else 0
     data = Dataset.from_dict({"input_ids": [[2] * case["seq"]] * count, "label": [label] * count})
     # a kernel that is compiled at run time, and values of weights change nothing
     torch.Tensor.erfinv_ = lambda weight: weight
-    model = build(case)
     reentrant = {"use_reentrant": True} if kind == "reentrant" else None
+    args = TrainingArguments(
+        output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=case["grad_accumulation"], max_steps=case["iters"],
+        report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, **optimizer_arguments(case),
+        bf16=case["dtype"] == "amp_bf16", fp16=case["dtype"] == "amp_fp16", max_grad_norm=1.0 if case["clip"] else 0.0,
+        gradient_checkpointing=kind != "none", gradient_checkpointing_kwargs=reentrant, **(on_many_gpus(case, folder) if case["engine"] else {}))
+    # under ZeRO-3 the arguments have transformers divide weights as they are made
+    model = build(case)
     if case["method"] == "qlora" and case["qlora_prepare"]:
         from peft import prepare_model_for_kbit_training
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=kind != "none", gradient_checkpointing_kwargs=reentrant)
@@ -363,11 +369,6 @@ def classifier(case, folder):
         targets = measure.lora_targets(case, model.config)
         own = LoraConfig(r=lora["r"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"], target_modules=targets, task_type="SEQ_CLS")
         model = get_peft_model(model, own, autocast_adapter_dtype=case["lora_autocast_adapter"])
-    args = TrainingArguments(
-        output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=case["grad_accumulation"], max_steps=case["iters"],
-        report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, **optimizer_arguments(case),
-        bf16=case["dtype"] == "amp_bf16", fp16=case["dtype"] == "amp_fp16", max_grad_norm=1.0 if case["clip"] else 0.0,
-        gradient_checkpointing=kind != "none", gradient_checkpointing_kwargs=reentrant)
     return Trainer(model=model, args=args, train_dataset=data, processing_class=tokenizer(), data_collator=DataCollatorWithPadding(tokenizer()))
 
 

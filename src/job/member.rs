@@ -302,7 +302,8 @@ impl From<&Scenario> for Member {
                 _ => HeadKind::Language,
             },
             by_trl_alone: scenario.task.is_of_trl(),
-            runs_in_trainer: scenario.software().runs_loop() && scenario.evaluates(),
+            runs_in_trainer: scenario.software().runs_loop()
+                && (scenario.evaluates() || matches!(scenario.task, Task::Classify | Task::Embed)),
             training: Some(Training {
                 optimizer: match scenario.optimizer {
                     // of weights that are no `Parameter`s it chooses neither foreach nor fused (torch/optim/optimizer.py)

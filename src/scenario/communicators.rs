@@ -3,7 +3,7 @@
 //! A group of one GPU has none, and what is made lazily counts where something is sent in it (`docs/parallel.md#nccl`).
 
 use super::software::Trainer;
-use super::{Cluster, Layout, Scenario, Sharding};
+use super::{Cluster, Layout, Scenario, Sharding, Task};
 use crate::hardware;
 use crate::model::blocks::FeedForward;
 use crate::units::{Between, grouped};
@@ -28,7 +28,8 @@ impl Scenario {
         let tensor = self.divided().tensor.max(1);
         let all = ("all GPUs", gpus);
         // transformers' Trainer gathers losses from all GPUs, torchtune's recipes and torchtitan count their tokens
-        let gathers = self.is_under_trainer() || matches!(trainer, Trainer::Torchtune | Trainer::Torchtitan);
+        let has_trainer = self.is_under_trainer() || matches!(self.task, Task::Classify | Task::Embed);
+        let gathers = has_trainer || matches!(trainer, Trainer::Torchtune | Trainer::Torchtitan);
         let world = gathers.then_some(all);
         let found: Vec<(&str, u64)> = match sharding {
             _ if trainer == Trainer::Megatron => self.of_megatron(),

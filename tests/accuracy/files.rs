@@ -138,7 +138,8 @@ pub static DISTILLATION: File = File::of("distillation");
 /// trl's trainer of a policy beside a value model: rows that the code was written beside, then `-drawn-`.
 pub static PPO: File = File::of("ppo");
 
-/// transformers' Trainer over heads for classification, decoders and encoders: rows that the code was written beside, then `-drawn-`.
+/// transformers' Trainer over heads for classification, decoders and encoders: rows that the code was written beside, then
+/// `-drawn-`, and of one of several GPUs `-held`.
 pub static CLASSIFICATION: File = File::of("classification");
 
 /// trl's SFTTrainer and transformers' Trainer with an evaluation after every step, on one GPU and several: rows that the code was written beside,
@@ -148,7 +149,7 @@ pub static EVALUATION: File = File::of("evaluation");
 /// Trainers that save a checkpoint after every step, or whose adapters are merged after the last: rows that the code was written beside, then `-held-`.
 pub static SPIKES: File = File::of("spikes");
 
-/// sentence-transformers' trainer, its contrastive loss at once and with cached gradients.
+/// sentence-transformers' trainer, its contrastive loss at once and with cached gradients; of one of several GPUs `-held`.
 pub static EMBEDDING: File = File::of("embedding");
 
 /// Adapters beside LoRA, and optimizers that came later. The worst of reserved memory is one of LoKr, whose blocks are as large as

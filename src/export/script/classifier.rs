@@ -17,6 +17,7 @@ pub(super) const SAID: &[&str] = &[
     "kbit-prepare",
     "attention",
     "dropout",
+    "wrapped-by",
 ];
 
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
@@ -25,9 +26,17 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         let issue = Issue::error(Field::Mask, "the data collator of such a run pads the texts");
         return Err(issue.with_fix("choose a padded batch"));
     }
-    let packages = run.packages(&["torch==2.11.*", "transformers==5.17.*", "accelerate", "datasets"]);
+    let mut packages = run.packages(&["torch==2.11.*", "transformers==5.17.*", "accelerate", "datasets"]);
+    if scenario.cluster.is_zero() {
+        packages.push("deepspeed==0.19.*");
+    }
     let arguments =
         run.evaluation_arguments(run.saving_arguments(run.trainer_arguments("TrainingArguments")?));
+    let (before, arguments) = if run.says_arguments_first() {
+        (format!("args = {}\n", arguments.written(0)), "args".to_owned())
+    } else {
+        (String::new(), arguments.written(1))
+    };
     let parts = [
         run.header(&packages),
         "\n".to_owned(),
@@ -40,6 +49,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
             scenario.sequence,
             learning_rate(scenario)
         ),
+        run.its_gpu(),
         run.kernels(),
         "\ntokenizer = AutoTokenizer.from_pretrained(MODEL)\ntokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token\n\n\n\
          def cut(rows):\n    \"\"\"Texts as tokens, cut at LENGTH. A batch is padded to its longest text; the estimate is of LENGTH tokens.\"\"\"\n    \
@@ -55,9 +65,9 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         evaluated_texts(run),
         run.metrics(false),
         run.config().0,
-        format!("model = {}\nmodel.config.get_text_config().pad_token_id = tokenizer.pad_token_id\n", run.loaded()?.written(0)),
+        format!("{before}{}model = {}\nmodel.config.get_text_config().pad_token_id = tokenizer.pad_token_id\n", run.loading(), run.loaded()?.written(0)),
         run.adapters(),
-        format!("trainer = Trainer(\n    model=model,\n    args={},\n", arguments.written(1)),
+        format!("trainer = Trainer(\n    model=model,\n    args={arguments},\n"),
         "    train_dataset=rows,\n".to_owned(),
         run.evaluated("texts"),
         "    processing_class=tokenizer,\n    data_collator=DataCollatorWithPadding(tokenizer),\n)\n"
@@ -93,8 +103,10 @@ fn imports(run: &Run<'_>) -> String {
     let needs = needs.unwrap_or_default();
     let names = [config, Some(class(scenario.task)), Some("AutoTokenizer"), quantization];
     let names: Vec<&str> = names.into_iter().flatten().collect();
+    let replicated = scenario.cluster.is_fsdp2() && scenario.cluster.replicas > 1;
+    let mesh = if replicated { "from accelerate import ParallelismConfig\n" } else { "" };
     format!(
-        "import torch\nfrom datasets import {}\n{peft}{needs}\
+        "import torch\n{mesh}from datasets import {}\n{peft}{needs}\
          from transformers import {}, DataCollatorWithPadding, Trainer, TrainingArguments\n",
         if scenario.answers.labels == 1 { "Value, load_dataset" } else { "load_dataset" },
         names.join(", ")

@@ -6,7 +6,7 @@ use crate::export::deepspeed;
 use crate::hardware::machines_of;
 use crate::model::vision::VisionCode;
 use crate::scenario::software::Trainer;
-use crate::scenario::{Cluster, CpuOffload, Method, ReduceDtype, Sharding};
+use crate::scenario::{Cluster, CpuOffload, Method, ReduceDtype, Sharding, Task};
 
 /// The inputs that such a file says.
 pub(super) const SAID: &[&str] = &[
@@ -54,7 +54,14 @@ impl Run<'_> {
     /// Whether the file asks which of a machine's GPUs is its process's.
     pub fn asks_for_its_gpu(&self) -> bool {
         let is_loop = self.scenario.software().trainer == Trainer::Loop;
-        self.engine().is_some() && is_loop || self.device_map() == Some(ITS_GPU)
+        let has_trainer = matches!(self.scenario.task, Task::Classify | Task::Embed);
+        self.engine().is_some() && is_loop && !has_trainer || self.device_map() == Some(ITS_GPU)
+    }
+
+    /// The line that says which GPU is the process's under a trainer, where the file asks for it.
+    pub fn its_gpu(&self) -> String {
+        let line = "GPU = int(os.environ[\"LOCAL_RANK\"])\n";
+        if self.asks_for_its_gpu() { line.to_owned() } else { String::new() }
     }
 
     /// The command that starts a process for each GPU; none where there is one.
@@ -96,7 +103,9 @@ impl Run<'_> {
 
     /// Whether the Trainer's arguments come before the model: under ZeRO-3 weights are divided as they are read, once these say so.
     pub fn says_arguments_first(&self) -> bool {
-        self.engine() == Some(Engine::Zero(3)) && self.scenario.software().trainer == Trainer::Trl
+        let has_trainer =
+            self.scenario.software().trainer == Trainer::Trl || self.scenario.task == Task::Classify;
+        self.engine() == Some(Engine::Zero(3)) && has_trainer
     }
 
     /// What the Trainer's arguments say of the engine, for a call with them.

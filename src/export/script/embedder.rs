@@ -68,6 +68,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
             scenario.sequence,
             learning_rate(scenario)
         ),
+        run.its_gpu(),
         run.kernels(),
         format!(
             "\nbody = {}\nmodel = SentenceTransformer(modules=[body, Pooling(body.get_embedding_dimension(), pooling_mode=\"{}\")])\n\

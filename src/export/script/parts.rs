@@ -210,18 +210,30 @@ impl Run<'_> {
             return Err(issue.with_fix("choose AdamW or 8-bit AdamW"));
         };
         let checkpointing = self.checkpointing();
-        let bf16 = matches!(scenario.precision, Precision::AmpBf16 | Precision::AmpBf16Weights);
-        Ok(Call::new(class)
+        let [bf16, fp16] = self.sixteen_bits();
+        let call = Call::new(class)
             .keyword("output_dir", "\"out\"")
             .keyword("learning_rate", "LEARNING_RATE")
             .keyword("per_device_train_batch_size", scenario.batch)
             .keyword("gradient_accumulation_steps", scenario.accumulation)
             .keyword("bf16", boolean(bf16))
-            .keyword("fp16", boolean(scenario.precision.is_scaled()))
+            .keyword("fp16", boolean(fp16))
             .keyword("gradient_checkpointing", boolean(checkpointing.is_some()))
             .keyword_if("gradient_checkpointing_kwargs", checkpointing)
             .keyword("optim", string(&optimizer))
-            .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" }))
+            .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
+        Ok(self.engine_arguments(call))
+    }
+
+    /// The Trainer's `bf16` and `fp16`.
+    pub fn sixteen_bits(&self) -> [bool; 2] {
+        match self.scenario.precision {
+            // one of them switches DeepSpeed's 16-bit engine on, which is what is followed
+            precision if self.scenario.cluster.is_zero() => [!precision.is_float16(), precision.is_float16()],
+            Precision::AmpBf16 | Precision::AmpBf16Weights => [true, false],
+            Precision::AmpFp16 | Precision::AmpFp16Weights => [false, true],
+            Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => [false, false],
+        }
     }
 
     /// The module that the optimizer's class is of, and the package that has it; none of PyTorch's and transformers' own.

@@ -144,11 +144,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
             learning_rate(scenario)
         ),
         if run.looks() { run.pictures() } else { String::new() },
-        if run.asks_for_its_gpu() {
-            "GPU = int(os.environ[\"LOCAL_RANK\"])\n".to_owned()
-        } else {
-            String::new()
-        },
+        run.its_gpu(),
         run.kernels(),
         match (scenario.task.is_online(), run.looks()) {
             (true, _) => REWARD.to_owned(),
@@ -259,14 +255,7 @@ pub(super) fn arguments(
     checkpointing: Option<String>,
 ) -> Call {
     let scenario = run.scenario;
-    let (bf16, fp16) = match scenario.precision {
-        // one of them switches DeepSpeed's 16-bit engine on, which is what is followed
-        precision if scenario.cluster.is_zero() && precision.is_float16() => ("False", "True"),
-        _ if scenario.cluster.is_zero() => ("True", "False"),
-        Precision::AmpBf16 | Precision::AmpBf16Weights => ("True", "False"),
-        Precision::AmpFp16 | Precision::AmpFp16Weights => ("False", "True"),
-        Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => ("False", "False"),
-    };
+    let [bf16, fp16] = run.sixteen_bits();
     let offloading = (scenario.savings.offloading == Offloading::On).then_some("True");
     // rows cut from the texts one after the other are all as long; several texts in a row are packed
     let (packing, strategy) = match (scenario.task, scenario.mask) {
@@ -321,8 +310,8 @@ pub(super) fn arguments(
         .keyword_if("precompute_ref_log_probs", precomputed.then_some("True"))
         .keyword_if("packing", packing)
         .keyword_if("packing_strategy", strategy)
-        .keyword("bf16", bf16)
-        .keyword("fp16", fp16)
+        .keyword("bf16", boolean(bf16))
+        .keyword("fp16", boolean(fp16))
         .keyword("gradient_checkpointing", boolean(checkpointing.is_some()))
         .keyword_if("gradient_checkpointing_kwargs", checkpointing)
         .keyword_if("activation_offloading", offloading)

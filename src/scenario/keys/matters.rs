@@ -105,7 +105,7 @@ pub(super) fn with_policy(scenario: &Scenario) -> bool {
 pub(super) fn with_evaluation(scenario: &Scenario) -> bool {
     let followed = matches!(scenario.task, Task::Sft | Task::Classify)
         && matches!(scenario.stack, Stack::Transformers | Stack::Trl | Stack::Liger)
-        && (scenario.cluster.is_many() && scenario.task == Task::Sft || !scenario.cluster.has_engine());
+        && (scenario.cluster.is_many() || !scenario.cluster.has_engine());
     scenario.evaluates() || followed
 }
 

@@ -214,7 +214,7 @@ mod tests {
             (format!("{bert}&method=lora&t=all-linear-and-head"), Field::LoraTargets),
             ("&m=openai-community/gpt2&method=full".to_owned(), Field::Model),
             (format!("{qwen}&st=trl"), Field::Stack),
-            (format!("{qwen}&method=full&gpus=2"), Field::Gpus),
+            (format!("{qwen}&method=full&gpus=2&shard=fsdp2"), Field::WrappedBy),
             (format!("{qwen}&method=full&mask=packed"), Field::Mask),
             (format!("{qwen}&method=full&step=in-backward&clip=off"), Field::Step),
             (format!("{qwen}&method=full&loss=liger"), Field::Loss),

@@ -58,7 +58,7 @@ pub(in crate::step) struct Embedded<'m> {
     pub vectors: Tensor<'m>,
     /// What the batch's dictionary holds of it until the loss is there: each token's hidden state, and the rows as the model made
     /// them.
-    pub features: [Tensor<'m>; 2],
+    pub features: Vec<Tensor<'m>>,
     /// What the layers were given: recomputation is given it again.
     pub shared: Given<Shared<Value>>,
 }
@@ -76,16 +76,34 @@ impl<'a> Pass<'_, 'a> {
             // accelerate makes float32 of what a model returns whose forward it put under autocast
             if self.autocast.is_some() {
                 let tokens = states.detach().to(Dtype::F32);
-                let float = vectors.to(Dtype::F32);
+                let float = self.handed_on(&tokens, vectors.to(Dtype::F32));
                 drop(tokens);
                 [vectors.detach(), float]
             } else {
-                [vectors.detach(), vectors]
+                [vectors.detach(), self.handed_on(&states.detach(), vectors)]
             }
         });
         let [own, vectors] = vectors;
         let vectors = self.leave_forward(vectors);
-        Embedded { vectors: self.entering(vectors), features: [states, own], shared: given }
+        let features = if self.machine.with(|state| state.parallel.copies_inputs()) {
+            drop((states, own));
+            Vec::new()
+        } else {
+            vec![states, own]
+        };
+        Embedded { vectors: self.entering(vectors), features, shared: given }
+    }
+
+    /// What a model returns of each text, beside its tokens' hidden states: copies of both where DDP looks for unused parameters
+    /// (torch/nn/parallel/distributed.py `_DDPSink`).
+    fn handed_on(&self, tokens: &Tensor<'a>, vectors: Tensor<'a>) -> Tensor<'a> {
+        if !self.trains || !self.machine.with(|state| state.parallel.copies_output()) {
+            return vectors;
+        }
+        let others = tokens.copied();
+        let copied = vectors.copied();
+        drop(others);
+        copied
     }
 
     /// The mean of each text's hidden states, or one of them.
@@ -228,7 +246,7 @@ mod tests {
             ("&m=openai-community/gpt2&method=full".to_owned(), Field::Model),
             ("&m=google-t5/t5-base&method=full".to_owned(), Field::Model),
             (format!("{qwen}&st=trl"), Field::Stack),
-            (format!("{qwen}&method=full&gpus=2"), Field::Gpus),
+            (format!("{qwen}&method=full&gpus=2&shard=fsdp2"), Field::Sharding),
             (format!("{qwen}&method=full&mask=packed"), Field::Mask),
             (format!("{qwen}&method=full&step=in-backward&clip=off"), Field::Step),
             (format!("{qwen}&method=full&loss=liger"), Field::Loss),

@@ -28,7 +28,7 @@ use super::heap::{Heap, NOTHING, StorageId};
 use super::params::{Kept, ParamId, Params};
 use super::what::{Rank, What};
 use crate::dtype::Dtype;
-use crate::job::Member;
+use crate::job::{HeadKind, Member};
 use crate::model::Architecture;
 use crate::scenario::software::{HeadCode, Trainer};
 use crate::scenario::{Checkpointing, Cluster, LossKernel, Method, Precision, Sharding};
@@ -118,10 +118,12 @@ pub(super) enum Parallel {
 /// (hparams/parser.py).
 fn finds_unused(member: &Member, architecture: &Architecture) -> bool {
     let is_told_not_to = member.adapts && member.loss == LossKernel::LogSoftmax;
+    // `SentenceTransformer` is no `PreTrainedModel`
+    let is_no_model = matches!(member.head, HeadKind::Embedding(_));
     let sees = !architecture.towers.is_empty() && member.checkpointing != Checkpointing::Reentrant;
     (member.software().head == HeadCode::Trl || member.runs_in_trainer)
         && !is_told_not_to
-        && (member.adapts || member.checkpointing == Checkpointing::Off || sees)
+        && (member.adapts || member.checkpointing == Checkpointing::Off || sees || is_no_model)
 }
 
 /// Whether the optimizer is given two groups of parameters, as transformers' Trainer does with norms and biases, which are not decayed
@@ -214,6 +216,11 @@ impl Parallel {
     /// Whether a copy of what the model returned is handed on.
     pub fn copies_output(&self) -> bool {
         matches!(self, Parallel::Ddp(ddp) if ddp.finds_unused())
+    }
+
+    /// Whether the model is handed a dictionary of its own of what it is called with, as DDP does (`_to_kwargs`).
+    pub fn copies_inputs(&self) -> bool {
+        matches!(self, Parallel::Ddp(_))
     }
 
     /// ZeRO-3, where that is the engine.

@@ -22,7 +22,7 @@ pub(super) fn by_accelerate(job: &Job, member: &Member, architecture: &Architect
     }
     for act in &job.round {
         match act {
-            Act::Update { .. } | Act::Train { loss: Loss::Labels, .. } => {}
+            Act::Update { .. } | Act::Train { loss: Loss::Labels | Loss::Classes, .. } => {}
             Act::Train {
                 loss: Loss::Preference { reference, .. } | Loss::Desirability { reference, .. },
                 ..

@@ -160,9 +160,11 @@ fn classification(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
             "choose transformers",
         );
     }
-    if job.cluster.has_engine() {
+    if job.cluster.has_engine() && !job.cluster.is_many() {
         return engine(job, "classification", "is");
     }
+    by_trainer_on_many(job, member, (Field::Task, "classification"), "choose one GPU")?;
+    classifies_on_many(job, member)?;
     if batch.mask.is_packed() {
         return refuse(Field::Mask, "each text that is classified has a row of its own", "choose padded");
     }
@@ -183,9 +185,14 @@ fn embedding(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
         let message = "embeddings are modelled with transformers, as sentence-transformers' trainer runs it";
         return refuse(Field::Stack, message, "choose transformers");
     }
-    if job.cluster.has_engine() {
+    if job.cluster.has_engine() && !job.cluster.is_many() {
         return engine(job, "embeddings", "are");
     }
+    if job.cluster.is_many() && job.cluster.sharding != Sharding::Ddp {
+        let message = "embeddings are followed on several GPUs under DDP alone";
+        return refuse(Field::Sharding, message, "choose DDP, or one GPU");
+    }
+    by_trainer_on_many(job, member, (Field::Task, "training of embeddings"), "choose one GPU")?;
     if batch.mask.is_packed() {
         return refuse(Field::Mask, "each text that is embedded has a row of its own", "choose padded");
     }
@@ -383,9 +390,7 @@ fn evaluates(job: &Job, evaluated: usize) -> Result<(), Issue> {
         let message = "evaluation beside a fused loss was not measured: some make all logits then, some none";
         return refuse(Field::Evaluation, message, "switch evaluation off, or choose the standard loss");
     }
-    if job.cluster.is_many() {
-        evaluates_on_many(job, member)?;
-    }
+    by_trainer_on_many(job, member, (Field::Evaluation, "evaluation"), off)?;
     if member.has_all_logits_of_trl() {
         let message = "evaluation by trl up to 1.6, which makes all logits, was not measured";
         return refuse(Field::Evaluation, message, "switch evaluation off, or choose the standard loss");
@@ -393,33 +398,71 @@ fn evaluates(job: &Job, evaluated: usize) -> Result<(), Issue> {
     Ok(())
 }
 
-/// What of an evaluation on several GPUs was not measured.
-fn evaluates_on_many(job: &Job, member: &Member) -> Result<(), Issue> {
-    let refuse = |field, message: &str, fix: &str| {
-        Err(Issue::error(field, message).with_fix(format!("{fix}, or switch evaluation off")))
+/// What of classification stops, or was not measured, where GPUs share the model.
+fn classifies_on_many(job: &Job, member: &Member) -> Result<(), Issue> {
+    let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
+    let divides = job.cluster.is_many() && job.cluster.sharding != Sharding::Ddp;
+    if divides && job.cluster.cpu != CpuOffload::Off {
+        let message =
+            "classification beside an optimizer in the CPU's memory was not measured on several GPUs";
+        return refuse(Field::CpuOffload, message, "keep it on the GPUs");
+    }
+    if divides && member.method == Method::Qlora {
+        let message = "classification with 4-bit weights that GPUs share was not measured";
+        return refuse(Field::Method, message, "choose LoRA, or DDP");
+    }
+    if divides && job.cluster.sharding == Sharding::Zero3 && member.adapts && !member.lora.fp32_adapters {
+        let message = "classification beside 16-bit adapters was not measured under ZeRO-3";
+        return refuse(Field::Sharding, message, "choose FSDP2 or ZeRO-2");
+    }
+    if divides && job.cluster.sharding == Sharding::Zero3 && member.adapts {
+        let message = "peft trains the head that classifies in the weights' type beside adapters in float32, and DeepSpeed's third stage puts all \
+                       that is trained into one buffer: it stops (stage3.py `defragment`, AssertionError)";
+        return refuse(Field::Sharding, message, "choose FSDP2 or ZeRO-2, or full fine-tuning");
+    }
+    Ok(())
+}
+
+/// What transformers' Trainer does on several GPUs beside fine-tuning that was not measured.
+fn by_trainer_on_many(
+    job: &Job,
+    member: &Member,
+    (field, what): (Field, &str),
+    or: &str,
+) -> Result<(), Issue> {
+    let refuse = |field, message: String, fix: &str| {
+        Err(Issue::error(field, message).with_fix(format!("{fix}, or {or}")))
     };
     let Cluster { layout, cpu, wrapped_by, replicas, sharding, .. } = job.cluster;
+    if !job.cluster.is_many() {
+        return Ok(());
+    }
     if layout.parts() > 1 {
-        let message = "evaluation by layers that GPUs share was not measured";
-        return refuse(Field::Evaluation, message, "choose a size of 1");
+        return refuse(
+            field,
+            format!("{what} by layers that GPUs share was not measured"),
+            "choose a size of 1",
+        );
     }
     if cpu != CpuOffload::Off {
-        let message = "evaluation beside what is in the CPU's memory was not measured";
-        return refuse(Field::Evaluation, message, "keep all on the GPUs");
+        let message = format!("{what} beside what is in the CPU's memory was not measured");
+        return refuse(Field::CpuOffload, message, "keep all on the GPUs");
     }
     if replicas > 1 {
         return refuse(
-            Field::Evaluation,
-            "evaluation by replicas of shards was not measured",
+            Field::Replicas,
+            format!("{what} by replicas of shards was not measured"),
             "choose one replica",
         );
     }
     if sharding == Sharding::Zero3 && member.method == Method::Qlora {
-        let message = "evaluation with 4-bit weights under ZeRO-3 was not measured";
-        return refuse(Field::Evaluation, message, "choose FSDP2 or ZeRO-2");
+        let message = format!("{what} with 4-bit weights under ZeRO-3 was not measured");
+        return refuse(Field::Sharding, message, "choose FSDP2 or ZeRO-2");
     }
     if member.software().runs_loop() && job.cluster.is_fsdp2() && wrapped_by != WrappedBy::Accelerate {
-        let message = "the evaluation that is followed is the one of transformers' Trainer, whose model accelerate wraps";
+        let message = format!(
+            "the {what} that is followed is the one of transformers' Trainer, whose model accelerate wraps"
+        );
         return refuse(Field::WrappedBy, message, "choose accelerate as what wraps the model");
     }
     Ok(())
