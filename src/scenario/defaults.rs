@@ -80,6 +80,10 @@ impl Scenario {
         if let Some(sharding) = self.usual_shards(stack) {
             usual.cluster.sharding = sharding;
         }
+        // transformers' Trainer classifies, whose model accelerate wraps
+        if self.task == Task::Classify && self.cluster.is_many() {
+            usual.cluster.wrapped_by = WrappedBy::Accelerate;
+        }
         // the optimizer alone, or everything of a single GPU, only DeepSpeed lays into the CPU's memory
         let offloads = self.cluster.is_many() || self.offloads_alone();
         match self.cluster.cpu {
@@ -148,7 +152,7 @@ impl Scenario {
     }
 
     /// Whether an encoder learns a task of its own, such as BERT: it is small, and trained whole.
-    fn trains_an_encoder(&self) -> bool {
+    pub(super) fn trains_an_encoder(&self) -> bool {
         matches!(self.task, Task::Classify | Task::Embed)
             && self.architecture().is_ok_and(|model| model.classifier.is_some())
     }

@@ -48,6 +48,9 @@ impl Scenario {
     /// nothing left to shard.
     pub(super) fn is_usually_sharded(&self) -> bool {
         self.cluster.is_many()
+            // sentence-transformers' models and encoders are small, and followed under DDP
+            && self.task != Task::Embed
+            && !self.trains_an_encoder()
             && self.divided().parts() != self.cluster.gpus
             && (self.method == Method::Full
                 || matches!(self.stack, Stack::Torchtune | Stack::Torchtitan)
@@ -95,6 +98,27 @@ impl Scenario {
 mod tests {
     use super::*;
     use crate::scenario::{GpuChoice, ModelChoice};
+
+    /// Tasks of which some engines are followed begin with one of these.
+    #[test]
+    fn tasks_begin_with_an_engine_that_is_followed() {
+        for (task, model) in [
+            (Task::Classify, "Qwen/Qwen3-0.6B"),
+            (Task::Embed, "Qwen/Qwen3-0.6B"),
+            (Task::Classify, "google-bert/bert-base-uncased"),
+            (Task::Embed, "google-bert/bert-base-uncased"),
+        ] {
+            for method in [Method::Full, Method::Lora] {
+                let mut scenario =
+                    Scenario { model: ModelChoice::Catalogue(model.into()), ..Scenario::default() };
+                scenario.change(|scenario| scenario.task = task);
+                scenario.change(|scenario| scenario.method = method);
+                scenario.change(|scenario| scenario.cluster.gpus = 8);
+                let answer = crate::estimate(&scenario);
+                assert!(answer.memory.is_some(), "{task:?} {method:?} {model}: {:?}", answer.issues);
+            }
+        }
+    }
 
     /// What a user who says no engine is given, on the cards that have few gigabytes to spare and those that have many.
     #[test]
