@@ -275,7 +275,7 @@ fn evaluation_on_several_gpus() {
         assert!(many > few, "{engine}: {few:?} and {many:?}");
     }
     refuses("shard=fsdp2&gpus=8&p=amp-bf16&eval=loss", "whose model accelerate wraps");
-    refuses("shard=zero3&gpus=8&cpu=all&p=amp-bf16&eval=loss", "beside weights in the CPU's memory");
+    refuses("shard=zero3&gpus=8&cpu=all&p=amp-bf16&eval=loss", "beside what is in the CPU's memory");
 }
 
 /// transformers' Trainer classifies under every engine, sentence-transformers' embeds under DDP; what stops or was not measured is refused.
@@ -307,8 +307,8 @@ fn classification_and_embeddings_on_several_gpus() {
         "DeepSpeed's third stage puts all that is trained into one buffer",
     );
     refuses("task=classify&method=qlora&shard=zero2", "4-bit weights that GPUs share");
-    refuses("task=classify&method=full&shard=fsdp2", "whose model accelerate wraps");
-    refuses("task=classify&method=full&shard=zero2&cpu=optimizer", "beside an optimizer in the CPU's memory");
+    refuses("task=classify&method=full&shard=fsdp2&wrap=loop", "whose model accelerate wraps");
+    refuses("task=classify&method=full&shard=zero2&cpu=optimizer", "beside what is in the CPU's memory");
     refuses("task=embed&method=full&shard=zero2", "under DDP alone");
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn spelled(text: &str) -> Option<&'static Gpu> {
 fn alike(found: &[&'static Gpu]) -> Option<&'static Gpu> {
     let first = *found.first().filter(|gpu| gpu.capability.is_some())?;
     let is_same = |gpu: &&Gpu| (gpu.capability, gpu.marketed_gb) == (first.capability, first.marketed_gb);
-    found.iter().all(|gpu| is_same(&gpu)).then_some(first)
+    found.iter().all(is_same).then_some(first)
 }
 
 /// What drivers call cards, but for the maker, where the words of the catalogue's name do not tell: `nvidia-smi --query-gpu=name`. A
