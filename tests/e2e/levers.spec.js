@@ -77,7 +77,7 @@ test("where the loop does not fit, the libraries that do are named with what the
   await headroom.open("#v=1&gpu=rtx-3060-12gb");
   await expect(headroom.verdict).toHaveAttribute("data-fit", "over");
   const libraries = page.getByText("It fits as it is run by");
-  await expect(libraries).toBeVisible();
+  await expect(libraries).toBeVisible({ timeout: 120_000 });
   await libraries.getByRole("button", { name: /^trl 1\.16, / }).focus();
   await page.keyboard.press("Enter");
   await expect(page.locator("#levers-title")).toBeFocused();
