@@ -7,7 +7,8 @@ use super::{
 use crate::model::Architecture;
 use crate::model::blocks::{Param, ParamRole};
 
-/// From how many percent of a card's memory on weights crowd it: activations, adapters and the context need the rest.
+/// From how many percent of a card's memory on weights crowd it: activations, adapters and the context need the rest. A choice of ours, for the
+/// engine that is shown first; whether it fits is the run's to say.
 const CROWDED: u64 = 75;
 
 impl Scenario {

@@ -19,8 +19,7 @@ impl Scenario {
 
     /// Whether trl's trainer was asked for Liger's kernels of the layers.
     pub(crate) fn runs_liger_layers(&self) -> bool {
-        let software = self.software();
-        self.task.trains() && software.trainer == Trainer::Trl && software.liger_kernels
+        self.task.trains() && self.software().is_trl_with_liger()
     }
 
     /// Whether its model is one whose steps with pictures are followed.

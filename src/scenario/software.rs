@@ -238,6 +238,11 @@ static MEGATRON: Software = Software {
 };
 
 impl Software {
+    /// Whether trl trains a model whose layers have Liger's kernels.
+    pub(crate) const fn is_trl_with_liger(&self) -> bool {
+        matches!(self.trainer, Trainer::Trl) && self.liger_kernels
+    }
+
     /// The row of a stack.
     pub fn of(stack: Stack) -> &'static Software {
         match stack {

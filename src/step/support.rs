@@ -4,6 +4,7 @@
 mod acts;
 mod answers;
 mod balance;
+mod by_trainer;
 mod compiled;
 mod fake_quant;
 mod float8;
@@ -34,8 +35,9 @@ use crate::scenario::software::ModelCode;
 use crate::scenario::{AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision};
 use crate::units::Bytes;
 
-pub(super) use acts::{acts, evaluation, generation, idle, vocabularies};
+pub(super) use acts::{acts, generation, idle, vocabularies};
 pub(super) use balance::balance;
+pub(super) use by_trainer::evaluation;
 pub(super) use compiled::compiled;
 pub(super) use fake_quant::fake_quant;
 pub(super) use float8::float8;

@@ -74,8 +74,20 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         }
         (Task::Sft, Mask::Padded) => lines.set("packing", false),
         (Task::Sft, Mask::Packed | Mask::PaddingFree) => lines.set("packing", true),
-        // they pad what they are given
-        _ => {}
+        // they pad what they are given, or have no command
+        (
+            Task::Dpo
+            | Task::Grpo
+            | Task::Classify
+            | Task::Embed
+            | Task::Orpo
+            | Task::Cpo
+            | Task::Simpo
+            | Task::Ppo
+            | Task::Distil
+            | Task::Generate,
+            _,
+        ) => {}
     }
     lines.about("what is trained");
     lines.set("use_peft", scenario.method.has_adapters());

@@ -3,7 +3,6 @@
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member};
 use crate::model::Architecture;
-use crate::scenario::software::Trainer;
 use crate::scenario::{Mask, Tuner};
 
 /// Refuses what was not compared with Liger's kernels under trl, or what trl does not do. Its trainers with a fused head keep the `forward` that
@@ -15,7 +14,7 @@ pub(in crate::step) fn liger_layers(
     architecture: &Architecture,
 ) -> Result<(), Issue> {
     let software = member.software();
-    if software.trainer != Trainer::Trl || !software.liger_kernels {
+    if !software.is_trl_with_liger() {
         return Ok(());
     }
     let refuse =
