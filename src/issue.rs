@@ -70,6 +70,8 @@ pub enum Field {
     Allocator,
     Gpu,
     Gpus,
+    /// How many of them a machine has.
+    GpusPerNode,
     Sharding,
     ShardsAlone,
     BucketViews,

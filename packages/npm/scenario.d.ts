@@ -146,6 +146,8 @@ export interface Scenario {
   "gpu"?: string;
   /** How many such cards train the model together, each with a micro-batch of its own */
   "gpus"?: number;
+  /** How many of the GPUs one machine has at most, linked to each other; between machines they wait for a network */
+  "gpus-per-node"?: number;
   /** What each of several GPUs keeps of the model */
   "shard"?: "ddp" | "fsdp2" | "zero1" | "zero2" | "zero3" | "dist-opt";
   /** Whether FSDP2 wraps the model on a single GPU, too, as prime-rl and torchtitan do (fully_shard over a world of one) */

@@ -238,6 +238,7 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
     let one = Cluster::ONE;
     Ok(Cluster {
         gpus: fields.count("gpus", one.gpus)?,
+        per_node: fields.count("gpus_per_node", one.per_node)?,
         sharding: fields.choice("shard", one.sharding)?,
         shards_alone: fields.switch("shard_alone", one.shards_alone)?,
         bucket_views: fields.switch("gradient_as_bucket_view", one.bucket_views)?,

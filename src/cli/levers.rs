@@ -233,6 +233,7 @@ pub(super) fn fewest_in_words(scenario: &Scenario, fewest: &Result<Option<Layout
         Ok(Some(Layout { gpus: 1, needed, .. })) => format!("Fewest GPUs that hold it: 1, {needed}"),
         Ok(Some(layout)) => {
             let (gpus, engine) = (grouped(layout.gpus), layout.name());
+            let per_node = grouped(scenario.cluster.per_node);
             // the number and the engine's name say these
             let said = [Field::Gpus, Field::Sharding, Field::TensorParallel].map(Key::of);
             let is_said = |change: &Change| {
@@ -244,7 +245,7 @@ pub(super) fn fewest_in_words(scenario: &Scenario, fewest: &Result<Option<Layout
                 .map(|change| format!(", {}: {}", change.label, change.to))
                 .collect();
             format!(
-                "Fewest GPUs that hold it, of one machine or machines of 8: {gpus} under {engine}{}, {} on each (headroom layouts tries other libraries, batches and checkpointing too)",
+                "Fewest GPUs that hold it, of one machine or machines of {per_node}: {gpus} under {engine}{}, {} on each (headroom layouts tries other libraries, batches and checkpointing too)",
                 beside.concat(),
                 layout.needed
             )

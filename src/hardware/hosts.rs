@@ -7,15 +7,16 @@ use crate::units::Bytes;
 /// GPUs of a machine of the usual size.
 pub(crate) const GPUS_OF_A_MACHINE: u64 = 8;
 
-/// On how many machines so many GPUs are: of eight each where they are whole machines of eight, else on as few as have no more each and are
-/// alike, up to [`MOST_MACHINES`] of them, else on one.
-pub(crate) fn machines_of(gpus: u64) -> u64 {
+/// On how many machines so many GPUs are, each with `most` of them at most: on whole machines where that is what they are, else on as few as
+/// have no more each and are alike, up to [`MOST_MACHINES`] of them, else on one.
+pub(crate) fn machines_of(gpus: u64, most: u64) -> u64 {
     /// Numbers of GPUs that take more are asked for as one machine: nobody has eleven machines of one.
     const MOST_MACHINES: u64 = 4;
-    if gpus.is_multiple_of(GPUS_OF_A_MACHINE) {
-        return (gpus / GPUS_OF_A_MACHINE).max(1);
+    let most = most.max(1);
+    if gpus.is_multiple_of(most) {
+        return (gpus / most).max(1);
     }
-    let alike = |machines: &u64| gpus.is_multiple_of(*machines) && gpus / *machines <= GPUS_OF_A_MACHINE;
+    let alike = |machines: &u64| gpus.is_multiple_of(*machines) && gpus / *machines <= most;
     (1..=MOST_MACHINES).find(|machines| alike(machines) && gpus / *machines > 1).unwrap_or(1)
 }
 

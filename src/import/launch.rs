@@ -68,6 +68,17 @@ pub(super) fn accelerate(reader: &mut Reader) {
     }
 }
 
+/// How many GPUs a machine has where so many machines have all of them, unless that is what is counted with already.
+pub(super) fn on_machines(reader: &mut Reader, machines: Option<f64>, said: &str) {
+    let cluster = reader.scenario.cluster;
+    let Some(machines) = machines.filter(|machines| *machines >= 1.0).map(|machines| machines as u64) else {
+        return;
+    };
+    if cluster.gpus.is_multiple_of(machines) && cluster.machines() != machines {
+        reader.set("gpus-per-node", &(cluster.gpus / machines).to_string(), said);
+    }
+}
+
 /// The options and settings of a launcher wherever they stand: in a command line, among arguments, in a file of its own.
 pub(super) fn of_arguments(reader: &mut Reader) {
     let why =
@@ -90,9 +101,18 @@ pub(super) fn of_arguments_wrapped(reader: &mut Reader, wrapper: (WrappedBy, &st
         });
         let nodes = nodes.unwrap_or(1.0).max(1.0);
         // accelerate counts the processes of all machines, torchrun those of each
-        let each = if said.said.starts_with("num_processes") { 1.0 } else { nodes };
+        let counts_all = said.said.starts_with("num_processes");
         match said.number() {
-            Some(number) => reader.set("gpus", &(number * each).to_string(), &said.said),
+            Some(number) if counts_all => {
+                reader.set("gpus", &number.to_string(), &said.said);
+                if let Some(machines) = reader.named(&["num_machines"]).pop() {
+                    on_machines(reader, machines.number(), &format!("{}, {}", said.said, machines.said));
+                }
+            }
+            Some(number) => {
+                reader.set("gpus", &(number * nodes).to_string(), &said.said);
+                on_machines(reader, Some(nodes), &said.said);
+            }
             None => reader.keep("gpus", &said.said, "this is no number of GPUs"),
         }
     }

@@ -96,7 +96,9 @@ pub(super) fn of_members(
     if format == Format::Usual && usual::words(&settings) == 0 {
         return None;
     }
-    if format == Format::Torchtune || format.is_of_a_trainer() && !counts_gpus(&settings) {
+    if [Format::Torchtune, Format::Torchtitan].contains(&format)
+        || format.is_of_a_trainer() && !counts_gpus(&settings)
+    {
         for (name, value) in launched_in_head(text) {
             setting::flatten("", name, Value::from(value), &mut settings);
         }

@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use super::launch::on_machines;
 use super::names::TORCHTITAN;
-use super::reader::{Reader, among};
+use super::reader::{Reader, Said, among};
 use super::trainer;
 use crate::scenario::Stack;
 
@@ -134,14 +135,25 @@ fn gpus(reader: &mut Reader, mesh: [(u64, Option<String>); 3]) {
     let [(replicas, said_replicas), (shards, _), (tensor, said_tensor)] = mesh;
     let (replicas, tensor) = (replicas.max(1), tensor.max(1));
     let before = reader.scenario.cluster.gpus;
-    if shards > 0 {
-        let all = shards.saturating_mul(replicas).saturating_mul(tensor).to_string();
-        let said = format!("{shards} shards in {replicas} replicas, layers among {tensor}");
-        reader.set("gpus", &all, &said);
-    } else if before > 1 {
-        reader.assume("gpus", &before.to_string(), "the file does not say how many: as it was");
-    } else {
-        reader.assume("gpus", &GPUS.to_string(), "a machine of run_train.sh's (NGPU)");
+    // of the command that starts it
+    let nodes = reader.take(&["nnodes"]).map_or(Some(1.0), |nodes| nodes.number());
+    let launched = reader.take(&["nproc_per_node"]);
+    let counted = launched.as_ref().and_then(Said::number).zip(nodes);
+    let words = launched.map(|said| said.said).unwrap_or_default();
+    match (shards, counted) {
+        (1.., _) => {
+            let all = shards.saturating_mul(replicas).saturating_mul(tensor).to_string();
+            let said = format!("{shards} shards in {replicas} replicas, layers among {tensor}");
+            reader.set("gpus", &all, &said);
+        }
+        (0, Some((each, nodes))) => reader.set("gpus", &(each * nodes).to_string(), &words),
+        (0, None) if before > 1 => {
+            reader.assume("gpus", &before.to_string(), "the file does not say how many: as it was");
+        }
+        (0, None) => reader.assume("gpus", &GPUS.to_string(), "a machine of run_train.sh's (NGPU)"),
+    }
+    if counted.is_some() {
+        on_machines(reader, nodes, &words);
     }
     reader.quietly("shard", "fsdp2");
     for (key, size, said) in [("replicas", replicas, said_replicas), ("tp", tensor, said_tensor)] {

@@ -1,5 +1,6 @@
 //! torchtune's YAML (0.6.1, recipes/configs), and what its command overrides.
 
+use super::launch::on_machines;
 use super::names::TORCHTUNE;
 use super::reader::{Reader, Said, among};
 use super::syntax::setting::Setting;
@@ -188,7 +189,11 @@ fn gpus(reader: &mut Reader) {
     });
     if let Some(said) = reader.take(&["nproc_per_node", "nproc-per-node"]) {
         match said.number() {
-            Some(each) => reader.set("gpus", &(each * nodes.unwrap_or(1.0)).to_string(), &said.said),
+            Some(each) => {
+                let nodes = nodes.unwrap_or(1.0);
+                reader.set("gpus", &(each * nodes).to_string(), &said.said);
+                on_machines(reader, Some(nodes), &said.said);
+            }
             None => reader.keep("gpus", &said.said, "this is no number of GPUs"),
         }
         reader.set("shard", "fsdp2", &said.said);

@@ -4,7 +4,7 @@
 //! for each GPU. What collectives really reach lies below that, which the upper end of the range leaves room for: there nothing is
 //! hidden behind what is computed.
 
-use crate::hardware::{GPUS_OF_A_MACHINE, Gpu};
+use crate::hardware::Gpu;
 use crate::issue::{Field, Issue, Severity};
 use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, Scenario, Sharding};
@@ -29,7 +29,7 @@ pub(super) fn exchange(sent: Sent, scenario: &Scenario, gpu: &Gpu) -> Result<Exc
     if sent.total() == 0 {
         return Ok(Exchange::default());
     }
-    let wires = Wires::of(gpu, cluster.gpus)?;
+    let wires = Wires::of(gpu, &cluster)?;
     let seconds = |bytes: u64, rate: f64| bytes as f64 / rate;
     if scenario.software().trainer == Trainer::Megatron {
         // ranks lie by tensor, then copies, then stages (`order="tp-cp-ep-dp-pp"` of megatron/core/parallel_state.py)
@@ -71,10 +71,13 @@ struct Wires {
     link: f64,
     /// To another machine, by its own adapter.
     adapter: f64,
+    /// How many GPUs a machine has.
+    of_a_machine: u64,
 }
 
 impl Wires {
-    fn of(gpu: &Gpu, gpus: u64) -> Result<Wires, Issue> {
+    fn of(gpu: &Gpu, cluster: &Cluster) -> Result<Wires, Issue> {
+        let of_a_machine = cluster.of_a_machine();
         let refused = |message| Issue::new(Severity::Note, Field::Gpus, message);
         let link = gpu.nvlink.or(gpu.pcie).map(|gigabytes| gigabytes * 1e9);
         let link = link.ok_or_else(|| {
@@ -92,11 +95,11 @@ impl Wires {
             Some(_) | None => None,
         };
         match adapter {
-            Some(adapter) => Ok(Wires { link, adapter }),
-            None if gpus <= GPUS_OF_A_MACHINE => Ok(Wires { link, adapter: link }),
+            Some(adapter) => Ok(Wires { link, adapter, of_a_machine }),
+            None if cluster.machines() == 1 => Ok(Wires { link, adapter: link, of_a_machine }),
             None => Err(refused(format!(
                 "how long {} GPUs of several machines wait for each other is not said of the {}",
-                grouped(gpus),
+                grouped(cluster.gpus),
                 gpu.name
             ))),
         }
@@ -105,13 +108,13 @@ impl Wires {
     /// Around so many GPUs, each so many ranks behind the last: a ring leaves a machine by the adapters of those of its GPUs that
     /// are in it.
     fn around(self, gpus: u64, stride: u64) -> f64 {
-        let near = (GPUS_OF_A_MACHINE / stride.max(1)).clamp(1, gpus.max(1));
+        let near = (self.of_a_machine / stride.max(1)).clamp(1, gpus.max(1));
         if gpus <= near { self.link } else { self.link.min(self.adapter * near as f64) }
     }
 
     /// To the next of so many stages, so many ranks behind.
     fn to_neighbour(self, stages: u64, stride: u64) -> f64 {
-        if stages.saturating_mul(stride) <= GPUS_OF_A_MACHINE {
+        if stages.saturating_mul(stride) <= self.of_a_machine {
             self.link
         } else {
             self.link.min(self.adapter)
@@ -126,12 +129,20 @@ mod tests {
 
     #[test]
     fn a_ring_is_as_fast_as_its_slowest_wire() {
-        let wires = |slug: &str, gpus| Wires::of(&gpu(slug).expect("a card"), gpus);
+        let within = |slug: &str, gpus, per_node| {
+            Wires::of(&gpu(slug).expect("a card"), &Cluster { gpus, per_node, ..Cluster::ONE })
+        };
+        let wires = |slug: &str, gpus| within(slug, gpus, Cluster::ONE.per_node);
         let h100 = wires("h100-sxm-80gb", 64).expect("rates");
         // 900 GB/s both ways; eight adapters of 50 GB/s; of every eighth GPU one
         assert_eq!([h100.around(8, 1), h100.around(64, 1), h100.around(8, 8)], [450e9, 400e9, 50e9]);
         assert_eq!([h100.around(4, 2), h100.around(8, 2), h100.around(1, 1)], [450e9, 200e9, 450e9]);
         assert_eq!([h100.to_neighbour(2, 4), h100.to_neighbour(4, 4)], [450e9, 50e9]);
+        let halves = within("h100-sxm-80gb", 8, 4).expect("rates");
+        // four adapters of each machine; and neighbours no longer in one
+        assert_eq!([halves.around(4, 1), halves.around(8, 1), halves.around(2, 4)], [450e9, 200e9, 50e9]);
+        assert_eq!(halves.to_neighbour(2, 4), 50e9);
+        assert!(within("rtx-4090", 2, 1).is_err());
         let pcie = wires("rtx-4090", 8).expect("rates");
         assert!((31e9..32e9).contains(&pcie.around(8, 1)), "{pcie:?}");
         assert!(wires("rtx-4090", 16).is_err_and(|issue| issue.message.contains("several machines")));

@@ -80,8 +80,8 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
 
 /// The fewest GPUs on which the scenario fits under any engine of its training library, as [`on_gpus`] has it where that takes no more
 /// than another, with expandable segments where it does not without, each with a micro-batch of its own, or those that share layers with
-/// one of theirs and as many sequences in a step: any number of a machine of eight, or several whole
-/// machines; none where not even the largest of [`GPU_COUNTS`] does.
+/// one of theirs and as many sequences in a step: any number of a machine ([`Cluster::per_node`](crate::scenario::Cluster::per_node)), or several
+/// whole machines; none where not even the largest of [`GPU_COUNTS`] does.
 ///
 /// # Errors
 /// Why there is no answer on several GPUs, where it is known before the step is run or some number has room for what rests.
@@ -110,7 +110,8 @@ pub(super) fn fewest_between(
 ) -> Result<Option<Layout>, Issue> {
     let divided = scenario.divided().gpus().max(1);
     let divisions = Divisions::of(scenario);
-    let counts: Vec<u64> = ascending().filter(|gpus| counts.contains(gpus)).collect();
+    let counts: Vec<u64> =
+        ascending(scenario.cluster.per_node).filter(|gpus| counts.contains(gpus)).collect();
     let most = counts.last().copied().unwrap_or(1);
     let mut none = Ok(None);
     // more need not hold whatever fewer do: shards of eight experts are no smaller on sixteen GPUs, and what is gathered of them is larger
@@ -194,7 +195,8 @@ mod tests {
     /// The fewest with the engine that several GPUs usually have.
     fn usual(scenario: &Scenario) -> Option<Layout> {
         let recorded = Recorded::default();
-        ascending().find_map(|gpus| held(on_gpus(scenario, gpus), &recorded).ok().flatten())
+        ascending(Cluster::ONE.per_node)
+            .find_map(|gpus| held(on_gpus(scenario, gpus), &recorded).ok().flatten())
     }
 
     #[test]
@@ -215,7 +217,8 @@ mod tests {
                     let needed = |gpus: &u64| {
                         Answer::of_tensors(divisions.by(sharding, *gpus)).fit().map(|fit| fit.needed)
                     };
-                    let counts: Vec<u64> = ascending().filter(|gpus| (2..=128).contains(gpus)).collect();
+                    let counts: Vec<u64> =
+                        ascending(Cluster::ONE.per_node).filter(|gpus| (2..=128).contains(gpus)).collect();
                     let all: Vec<Option<Bytes>> = counts.iter().map(needed).collect();
                     for (at, gpus) in counts.iter().enumerate().filter(|(_, gpus)| gpus.is_power_of_two()) {
                         let Some(own) = all[at] else { continue };
@@ -242,7 +245,10 @@ mod tests {
             assert_eq!((answer.verdict(), layout.scenario.cluster.gpus), (Some(Verdict::Fits), layout.gpus));
             assert_eq!(answer.fit().map(|fit| fit.needed), Some(layout.needed));
             if layout.gpus > 1 {
-                let fewer = ascending().take_while(|gpus| *gpus < layout.gpus).last().unwrap_or(1);
+                let fewer = ascending(Cluster::ONE.per_node)
+                    .take_while(|gpus| *gpus < layout.gpus)
+                    .last()
+                    .unwrap_or(1);
                 let fewer = Answer::of(on_gpus(&scenario, fewer));
                 assert_ne!(fewer.verdict(), Some(Verdict::Fits), "{model} on {card}");
             }

@@ -119,6 +119,8 @@ pub struct Pace {
     pub price: Option<f64>,
     /// How many GPUs train.
     pub gpus: u64,
+    /// How many of them a machine has.
+    of_a_machine: u64,
 }
 
 impl Pace {
@@ -143,7 +145,7 @@ impl Pace {
 
     /// How many of such machines have as many cards as train.
     fn machines(&self, machine: &Machine) -> u64 {
-        self.gpus.div_ceil(u64::from(machine.gpus.max(1)))
+        self.gpus.div_ceil(u64::from(machine.gpus).min(self.of_a_machine).max(1))
     }
 
     /// The machine whose price is taken: `aws p5en.48xlarge, of whose 8 cards 1 trains`, `2 × aws p5.48xlarge`.
@@ -264,7 +266,8 @@ pub fn pace(scenario: &Scenario, memory: &Memory) -> Result<Pace, Issue> {
         unlike: unlike(scenario, &architecture),
         starts: generates.then_some(starts.whose),
         without: without(scenario),
-        machine: cheapest(&gpu.slug, gpus),
+        machine: cheapest(&gpu.slug, scenario.cluster.of_a_machine()),
+        of_a_machine: scenario.cluster.of_a_machine(),
         price: scenario.data.price(),
         gpus,
     })

@@ -4,6 +4,7 @@ use super::choices::{
     ContextComm, CpuOffload, Overlap, ReduceDtype, ShardedLayers, Sharding, TransformerImpl, WrappedBy,
 };
 use super::stages::{Division, Split};
+use crate::hardware::{GPUS_OF_A_MACHINE, machines_of};
 use crate::issue::{Field, Issue};
 
 /// GPUs that train one model together, each with a process (a rank) of its own, and how they are used.
@@ -11,6 +12,9 @@ use crate::issue::{Field, Issue};
 pub struct Cluster {
     /// How many.
     pub gpus: u64,
+    /// How many of them one machine (a node) has at most: these are linked to each other, others wait for a network. Read where there are
+    /// several.
+    pub per_node: u64,
     /// What each of them keeps; read where there are several.
     pub sharding: Sharding,
     /// Whether FSDP2 wraps the model where there is one alone, too.
@@ -160,6 +164,7 @@ impl Cluster {
     /// A single GPU.
     pub const ONE: Cluster = Cluster {
         gpus: 1,
+        per_node: GPUS_OF_A_MACHINE,
         sharding: Sharding::Ddp,
         shards_alone: false,
         bucket_views: false,
@@ -185,6 +190,16 @@ impl Cluster {
     /// Whether the replicas are of one size, and each is of two GPUs or more.
     pub fn has_whole_replicas(&self) -> bool {
         self.replicas <= 1 || self.replicas <= self.gpus / 2 && self.gpus.is_multiple_of(self.replicas)
+    }
+
+    /// On how many machines they are ([`machines_of`]).
+    pub fn machines(&self) -> u64 {
+        machines_of(self.gpus, self.per_node)
+    }
+
+    /// How many of them are on each machine.
+    pub fn of_a_machine(&self) -> u64 {
+        (self.gpus / self.machines()).max(1)
     }
 
     /// Whether there are others.

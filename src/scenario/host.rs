@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Merges, Method, Precision, Scenario, Stack, Task, WrappedBy};
-use crate::hardware::{GPUS_OF_A_MACHINE, Host, roomiest};
+use crate::hardware::{Host, roomiest};
 use crate::memory::Memory;
 use crate::units::Bytes;
 
@@ -111,14 +111,15 @@ impl Scenario {
         self.cluster.is_fsdp2() && (self.stack == Stack::Trl || self.wrapper() == WrappedBy::Accelerate)
     }
 
-    /// The known machine with most RAM that has as many of the card ([`roomiest`]).
+    /// The known machine with most RAM that has as many of the card as one of its machines ([`roomiest`]).
     pub fn known_host(&self) -> Option<&'static Host> {
-        roomiest(&self.card().ok()?.slug, self.cluster.gpus)
+        roomiest(&self.card().ok()?.slug, self.cluster.of_a_machine())
     }
 
-    /// How many of its GPUs are in one machine: as many as the roomiest has, or eight.
+    /// How many of its GPUs are in one machine: no more than the roomiest has.
     fn of_a_machine(&self) -> u64 {
-        self.cluster.gpus.min(self.known_host().map_or(GPUS_OF_A_MACHINE, |host| host.gpus)).max(1)
+        let each = self.cluster.of_a_machine();
+        self.known_host().map_or(each, |host| each.min(host.gpus)).max(1)
     }
 
     /// The machine with most RAM where even that has too little for what is offloaded, so much for each GPU.
@@ -156,6 +157,21 @@ mod tests {
         assert_eq!((need.machine(), scenario.short_of_ram(need.offloaded)), (Bytes::ZERO, None));
         let (_, alone) = host("m=meta-llama/Llama-3.1-70B&method=full&p=amp-bf16&gpus=64&shard=fsdp2&st=trl");
         assert_eq!((alone.loads_once, alone.least()), (true, each));
+    }
+
+    #[test]
+    fn two_machines_of_four_have_half_of_it_each() {
+        let link = "m=meta-llama/Llama-3.1-70B&method=full&p=amp-bf16&gpus=8&shard=fsdp2";
+        let ((_, one), (scenario, halves)) = (host(link), host(&format!("{link}&node=4")));
+        assert_eq!((one.processes, halves.processes), (8, 4));
+        assert_eq!(one.machine_loading(), halves.machine_loading() + halves.machine_loading());
+        let most = |scenario: &Scenario| scenario.known_host().map(|host| host.gpus);
+        assert_eq!(
+            most(&scenario),
+            Some(8),
+            "no machine of four has a known RAM: {:?}",
+            scenario.known_host()
+        );
     }
 
     #[test]

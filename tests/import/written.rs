@@ -25,6 +25,21 @@ fn a_machine_has_eight_gpus() {
         assert_eq!(written.contains("main_process_ip: FIRST_MACHINE"), machines > 1, "{written}");
         assert_eq!(read(&written).scenario.cluster.gpus, gpus);
     }
+    // two machines of four
+    let halves = linked(&format!("{trl}8&node=4"));
+    for kind in [Configuration::Accelerate, Configuration::Torchtitan, Configuration::Python] {
+        let mut scenario = halves.clone();
+        if kind == Configuration::Torchtitan {
+            scenario = linked(
+                "m=meta-llama/Llama-3.1-8B&method=full&st=torchtitan&p=amp-bf16&gpus=8&shard=fsdp2&node=4",
+            );
+        }
+        let written = configuration(&scenario, kind).unwrap_or_else(|issue| panic!("{kind:?}: {issue}"));
+        let read = read(&written.text).scenario.cluster;
+        assert_eq!((read.gpus, read.per_node), (8, 4), "{kind:?}: {}", written.text);
+    }
+    let axolotl = configuration(&halves, Configuration::Axolotl).expect("a file");
+    assert!(axolotl.absent.iter().any(|clause| clause == "GPUs per node: 4"), "{:?}", axolotl.absent);
     let torchtune =
         "m=meta-llama/Llama-3.1-8B&method=full&p=bf16&clip=off&o=adamw-fused&shard=fsdp2&st=torchtune&gpus=";
     for (gpus, command) in [

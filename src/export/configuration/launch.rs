@@ -5,7 +5,6 @@ use super::lines::Lines;
 use crate::export::deepspeed;
 use crate::export::fsdp::state_dict_type;
 use crate::export::script;
-use crate::hardware::machines_of;
 use crate::issue::{Field, Issue};
 use crate::scenario::{CpuOffload, Sharding, Stack};
 
@@ -19,7 +18,7 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
         return Err(Issue::error(Field::Stack, message)
             .with_fix("choose transformers, trl or Liger, or another file"));
     }
-    let machines = machines_of(cluster.gpus);
+    let machines = cluster.machines();
     if run.scenario.trains_in_float8() {
         let message = "the launcher's own FP8 goes with neither bf16=True of the script nor the loading that this file asks for";
         return Err(Issue::error(Field::Float8, message)

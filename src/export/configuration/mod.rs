@@ -17,7 +17,6 @@ use std::sync::Arc;
 use super::projected;
 use crate::estimate::estimate;
 use crate::export::taken::taken;
-use crate::hardware::machines_of;
 use crate::import::{self, Understood};
 use crate::issue::{Field, Issue};
 use crate::model::{Architecture, Objective};
@@ -161,6 +160,7 @@ impl Configuration {
     fn leaves_open(self, name: &str) -> bool {
         let cluster = [
             "gpus",
+            "gpus-per-node",
             "shard",
             "shard-alone",
             "reshard-after-forward",
@@ -280,9 +280,8 @@ impl Run<'_> {
     /// What a launcher is told of its machines, with a space after it: how many GPUs each has, and where there are several how many
     /// there are and who is the first; and what is to be done on each of them.
     fn launched(&self) -> (String, &'static str) {
-        let gpus = self.scenario.cluster.gpus.max(1);
-        let machines = machines_of(gpus);
-        let each = gpus / machines;
+        let cluster = self.scenario.cluster;
+        let (machines, each) = (cluster.machines(), cluster.of_a_machine());
         match machines {
             1 => (format!("--nproc_per_node {each} "), ""),
             _ => (

@@ -3,7 +3,6 @@
 use super::python::{Call, boolean, literal};
 use super::run::{NAME, Run};
 use crate::export::deepspeed;
-use crate::hardware::machines_of;
 use crate::model::vision::VisionCode;
 use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, CpuOffload, Method, ReduceDtype, Sharding, Task};
@@ -11,6 +10,7 @@ use crate::scenario::{Cluster, CpuOffload, Method, ReduceDtype, Sharding, Task};
 /// The inputs that such a file says.
 pub(super) const SAID: &[&str] = &[
     "gpus",
+    "gpus-per-node",
     "shard",
     "shard-alone",
     "reshard-after-forward",
@@ -66,16 +66,14 @@ impl Run<'_> {
 
     /// The command that starts a process for each GPU; none where there is one.
     pub fn command(&self) -> Option<String> {
-        let gpus = self.scenario.cluster.gpus;
-        let machines = machines_of(gpus);
-        match self.scenario.cluster.has_engine() {
+        let cluster = self.scenario.cluster;
+        let (machines, each) = (cluster.machines(), cluster.of_a_machine());
+        match cluster.has_engine() {
             false => None,
             true if machines > 1 => Some(format!(
-                "torchrun --nnodes {machines} --nproc-per-node {} --rdzv-backend c10d --rdzv-endpoint FIRST_MACHINE:29500 {} (on each)",
-                gpus / machines,
-                NAME
+                "torchrun --nnodes {machines} --nproc-per-node {each} --rdzv-backend c10d --rdzv-endpoint FIRST_MACHINE:29500 {NAME} (on each)"
             )),
-            true => Some(format!("torchrun --nproc-per-node {gpus} {}", NAME)),
+            true => Some(format!("torchrun --nproc-per-node {each} {NAME}")),
         }
     }
 

@@ -1,6 +1,7 @@
 //! How Megatron's GPUs divide the model, and how many micro-batches go through it.
 
 use super::WHY;
+use crate::import::launch::on_machines;
 use crate::import::reader::{Reader, Said};
 use crate::scenario::Layout;
 
@@ -101,7 +102,10 @@ fn gpus(reader: &mut Reader) {
             let said = [Some(each.said.clone()), nodes.as_ref().map(|nodes| nodes.said.clone())];
             let said = said.into_iter().flatten().collect::<Vec<_>>().join(", ");
             match (each.number(), number(&nodes)) {
-                (Some(each), Some(nodes)) => reader.set("gpus", &(each * nodes).to_string(), &said),
+                (Some(each), Some(nodes)) => {
+                    reader.set("gpus", &(each * nodes).to_string(), &said);
+                    on_machines(reader, Some(nodes), &said);
+                }
                 _ => {
                     reader.keep("gpus", &said, "this is no number of GPUs");
                     fewest(reader, together);

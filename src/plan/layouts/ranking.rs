@@ -89,7 +89,8 @@ pub fn fewest_layouts(scenario: &Scenario) -> (u64, Vec<Way>) {
     for gpus in GPU_COUNTS {
         last = (gpus, layouts(scenario, gpus));
         if last.1.iter().any(holds) {
-            let mut fewer = between(fewer, gpus).map(|gpus| (gpus, layouts(scenario, gpus)));
+            let fewer = between(fewer, gpus, scenario.cluster.per_node);
+            let mut fewer = fewer.map(|gpus| (gpus, layouts(scenario, gpus)));
             return fewer.find(|(_, ways)| ways.iter().any(holds)).unwrap_or(last);
         }
         if gpus > 1 && !last.1.iter().any(|way| way.verdict().is_some()) {

@@ -199,6 +199,11 @@ pub(super) fn on_many(scenario: &Scenario) -> bool {
     scenario.cluster.is_many() || with_megatron(scenario)
 }
 
+/// Whether there are several, in machines.
+pub(super) fn on_several(scenario: &Scenario) -> bool {
+    scenario.cluster.is_many()
+}
+
 pub(super) fn with_megatron(scenario: &Scenario) -> bool {
     scenario.software().trainer == Trainer::Megatron
 }

@@ -55,6 +55,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
             issues.push(Issue::error(Field::Gpus, message).with_fix("use one"));
         }
         issues.push(of_nccl(scenario));
+        issues.extend(uneven_machines(scenario.cluster));
         let parts = scenario.divided().tensor;
         if scenario.stack == Stack::Transformers && parts > 1 {
             let alone = if parts == scenario.cluster.gpus {
@@ -332,6 +333,20 @@ fn of_nccl(scenario: &Scenario) -> Issue {
         scenario.nccl_source()
     );
     Issue::new(Severity::Note, Field::Gpus, message)
+}
+
+/// More GPUs than a machine has that are not as many on each of several.
+fn uneven_machines(cluster: Cluster) -> Option<Issue> {
+    if cluster.machines() > 1 || cluster.gpus <= cluster.per_node {
+        return None;
+    }
+    let message = format!(
+        "{} GPUs are not as many on each of several machines of {}: they are counted as those of one machine",
+        grouped(cluster.gpus),
+        grouped(cluster.per_node)
+    );
+    let fix = format!("use a multiple of {}, or say how many a machine has", grouped(cluster.per_node));
+    Some(Issue::warning(Field::GpusPerNode, message).with_fix(fix))
 }
 
 /// Experts that do not divide among the GPUs: FSDP2 cuts their tensor along the first dimension, which is their number

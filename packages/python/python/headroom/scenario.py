@@ -222,6 +222,9 @@ class Scenario(TypedDict, total=False):
     #: How many such cards train the model together, each with a micro-batch of its own
     gpus: int
 
+    #: How many of the GPUs one machine has at most, linked to each other; between machines they wait for a network
+    gpus_per_node: int
+
     #: What each of several GPUs keeps of the model
     shard: Literal["ddp", "fsdp2", "zero1", "zero2", "zero3", "dist-opt"]
 

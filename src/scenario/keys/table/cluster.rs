@@ -2,9 +2,9 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, in_contexts, in_stages, in_tensors, with_contexts, with_ddp, with_engine, with_fsdp2,
-    with_megatron, with_offload, with_one_gpu, with_recipes, with_reduction, with_resharding, with_tensors,
-    with_transformer_engine, with_wrapper, with_zero, with_zero3,
+    always, any, in_contexts, in_stages, in_tensors, on_several, with_contexts, with_ddp, with_engine,
+    with_fsdp2, with_megatron, with_offload, with_one_gpu, with_recipes, with_reduction, with_resharding,
+    with_tensors, with_transformer_engine, with_wrapper, with_zero, with_zero3,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, exact_amount, set_count, set_gpu, set_switch, switch};
@@ -79,6 +79,18 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Surface,
         value: count!(Gpus, "number of GPUs", cluster.gpus),
         matters: always,
+        band: any,
+    },
+    Key {
+        link: "node",
+        name: "gpus-per-node",
+        label: "GPUs per node",
+        help: "How many of the GPUs one machine has at most, linked to each other; between machines they wait for a network",
+        field: Field::GpusPerNode,
+        group: Group::Model,
+        place: Place::Folded,
+        value: count!(Gpus, "number of GPUs per node", cluster.per_node),
+        matters: on_several,
         band: any,
     },
     Key {
