@@ -53,18 +53,32 @@ fn linked(link: &str) -> Scenario {
 
 /// Files say `cuda`, as they were run; ROCm is called so too.
 #[test]
-fn a_file_says_where_its_card_has_another_device() {
-    let head = |link: &str| {
-        let text = script(&linked(link)).unwrap_or_else(|issue| panic!("{link}: {issue}"));
-        text.split("\nimport ").next().unwrap_or_default().to_owned()
-    };
-    for (gpu, device) in [("apple-m3-max-64gb", "\"mps\""), ("arc-b580", "\"xpu\"")] {
-        let head = head(&format!("method=lora&gpu={gpu}"));
-        assert!(head.contains(device) && head.contains("written for CUDA"), "{head}");
+fn a_file_is_written_for_its_cards_device() {
+    let file = |link: &str| script(&linked(link)).unwrap_or_else(|issue| panic!("{link}: {issue}"));
+    let of_tasks = [
+        "method=lora&p=amp-bf16-weights",
+        "method=lora&st=trl",
+        "method=full&p=amp-fp16",
+        "task=generate&method=full&p=bf16",
+    ];
+    for (gpu, device) in [("apple-m3-max-64gb", "mps"), ("arc-b580", "xpu")] {
+        for task in of_tasks {
+            let text = file(&format!("{task}&m=Qwen/Qwen2.5-0.5B&gpu={gpu}"));
+            assert!(text.contains(&format!("PyTorch's device \"{device}\"")), "{text}");
+            assert!(text.contains(&format!("device_map={{\"\": \"{device}")), "{text}");
+            let named = text.lines().find(|line| line.contains("cuda") && !line.contains("CUDA"));
+            assert_eq!(named, None, "{text}");
+        }
+    }
+    let two = file("method=full&m=Qwen/Qwen2.5-0.5B&p=amp-bf16&gpu=max-1550&gpus=4&shard=fsdp2&replicas=2");
+    for line in
+        ["dist.init_process_group(\"xccl\")", "torch.xpu.set_device(GPU)", "init_device_mesh(\"xpu\", (2,"]
+    {
+        assert!(two.contains(line), "{line}: {two}");
     }
     for gpu in ["rtx-4090", "mi300x"] {
-        let head = head(&format!("method=lora&gpu={gpu}"));
-        assert!(!head.contains("written for CUDA"), "{head}");
+        let text = file(&format!("method=lora&gpu={gpu}"));
+        assert!(text.contains("device_map={\"\": 0}") && !text.contains("PyTorch's device"), "{text}");
     }
     let refused = script(&linked("method=lora&gpu=tpu-v5e")).expect_err("no file for a TPU");
     assert!(refused.to_string().contains("torch_xla"), "{refused}");

@@ -80,7 +80,7 @@ impl Run<'_> {
     /// `device_map`: the process's GPU, but for shards, which are made of a model in the CPU's memory.
     pub fn device_map(&self) -> Option<&'static str> {
         match self.engine() {
-            None => Some("{\"\": 0}"),
+            None => Some(self.device().map()),
             Some(Engine::Ddp | Engine::Zero(1 | 2)) => Some(ITS_GPU),
             Some(Engine::Fsdp2) if self.scenario.method == Method::Qlora => Some("\"cpu\""),
             // under ZeRO-3 each weight is divided as soon as it is read
@@ -183,13 +183,14 @@ impl Engine {
     pub fn join(self, run: &Run<'_>) -> String {
         let cluster = run.scenario.cluster;
         // FSDP2's clipping adds up norms where the gradients are
+        let (device, own) = (run.device().name(), run.device().backend());
         let backend = match (self, cluster.cpu) {
-            (Engine::Fsdp2, CpuOffload::Optimizer | CpuOffload::All) => "cpu:gloo,cuda:nccl",
-            _ => "nccl",
+            (Engine::Fsdp2, CpuOffload::Optimizer | CpuOffload::All) => format!("cpu:gloo,{device}:{own}"),
+            _ => own.to_owned(),
         };
         let mut lines = format!(
             "GPU, RANK, WORLD = (int(os.environ[name]) for name in (\"LOCAL_RANK\", \"RANK\", \"WORLD_SIZE\"))\n\
-             torch.cuda.set_device(GPU)\ndist.init_process_group(\"{backend}\")\n"
+             torch.{device}.set_device(GPU)\ndist.init_process_group(\"{backend}\")\n"
         );
         if let (Engine::Zero(stage), Some(zero)) = (self, deepspeed::zero_optimization(run.scenario)) {
             let clip = if run.scenario.training_loop.clips { "1.0" } else { "0.0" };
@@ -209,7 +210,7 @@ impl Engine {
 
     /// Lines that make the model the engine's.
     pub fn wrap(self, run: &Run<'_>) -> String {
-        let cluster = run.scenario.cluster;
+        let (cluster, device) = (run.scenario.cluster, run.device().name());
         match self {
             Engine::Ddp => {
                 let views = if cluster.bucket_views { ", gradient_as_bucket_view=True" } else { "" };
@@ -224,7 +225,7 @@ impl Engine {
                 let policy = format!("MixedPrecisionPolicy(param_dtype={half}, reduce_dtype={reduce})");
                 let mesh = (cluster.replicas > 1).then(|| {
                     let replicas = cluster.replicas;
-                    format!("init_device_mesh(\"cuda\", ({replicas}, WORLD // {replicas}), mesh_dim_names=(\"replicate\", \"shard\"))")
+                    format!("init_device_mesh(\"{device}\", ({replicas}, WORLD // {replicas}), mesh_dim_names=(\"replicate\", \"shard\"))")
                 });
                 let offload = (cluster.cpu != CpuOffload::Off).then_some("CPUOffloadPolicy()");
                 let shared = Call::new("dict")
@@ -245,7 +246,7 @@ impl Engine {
                 format!(
                     "how = {}\nfor layer in [module for module in model.modules() if type(module).__name__ in model._no_split_modules{layers}]:\n    \
                      fully_shard(layer, reshard_after_forward={reshards}, **how)\nfully_shard(model{root}, **how)\n\
-                     torch.cuda.empty_cache()  # the layers were there, one after the other, before their shards\n",
+                     torch.{device}.empty_cache()  # the layers were there, one after the other, before their shards\n",
                     shared.written(0)
                 )
             }

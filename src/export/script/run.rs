@@ -11,6 +11,70 @@ use crate::scenario::{Method, ModelChoice, Scenario, Task};
 /// What the file is called.
 pub const NAME: &str = "train.py";
 
+/// A kind of cards, as PyTorch knows them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Device {
+    /// NVIDIA's and AMD's: what files were run on.
+    Cuda,
+    /// Apple's.
+    Mps,
+    /// Intel's.
+    Xpu,
+}
+
+impl Device {
+    /// Its name: the device, and the module of `torch` for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Device::Cuda => "cuda",
+            Device::Mps => "mps",
+            Device::Xpu => "xpu",
+        }
+    }
+
+    /// `device_map` of one that has the whole model.
+    pub const fn map(self) -> &'static str {
+        match self {
+            Device::Cuda => "{\"\": 0}",
+            Device::Mps => "{\"\": \"mps\"}",
+            Device::Xpu => "{\"\": \"xpu:0\"}",
+        }
+    }
+
+    /// What processes talk to each other by.
+    pub const fn backend(self) -> &'static str {
+        match self {
+            Device::Cuda => "nccl",
+            // the one that PyTorch has for its tensors
+            Device::Mps => "gloo",
+            Device::Xpu => "xccl",
+        }
+    }
+
+    /// What says how many bytes were allocated.
+    pub const fn allocated(self) -> &'static str {
+        match self {
+            Device::Cuda => "torch.cuda.max_memory_allocated",
+            // Metal's driver keeps no peak
+            Device::Mps => "torch.mps.driver_allocated_memory",
+            Device::Xpu => "torch.xpu.max_memory_allocated",
+        }
+    }
+
+    /// A line for the head of a file that was not run on such a card.
+    const fn untried(self) -> &'static str {
+        match self {
+            Device::Cuda => "",
+            Device::Mps => {
+                "# It is written for PyTorch's device \"mps\"; no such file was run on a Mac. Kernels made for CUDA do not run there.\n"
+            }
+            Device::Xpu => {
+                "# It is written for PyTorch's device \"xpu\"; no such file was run on such a card. Kernels made for CUDA do not run there.\n"
+            }
+        }
+    }
+}
+
 /// What a file is written of.
 pub(super) struct Run<'s> {
     pub scenario: &'s Scenario,
@@ -36,18 +100,14 @@ impl Run<'_> {
         format.checkpoint().filter(|_| self.scenario.method == Method::Qlora)
     }
 
-    /// What PyTorch calls the card where it is not CUDA's, which files are written for and were run on; ROCm's is called so too.
-    fn device(&self) -> String {
-        let device = match self.scenario.gpu().map(|gpu| gpu.vendor) {
-            Ok(Vendor::Apple) => "mps",
-            Ok(Vendor::Intel) => "xpu",
+    /// What PyTorch calls the card's kind; ROCm's is called as CUDA's.
+    pub fn device(&self) -> Device {
+        match self.scenario.gpu().map(|gpu| gpu.vendor) {
+            Ok(Vendor::Apple) => Device::Mps,
+            Ok(Vendor::Intel) => Device::Xpu,
             // of TPUs no file is written
-            Ok(Vendor::Nvidia | Vendor::Amd | Vendor::Google) | Err(_) => return String::new(),
-        };
-        format!(
-            "# It is written for CUDA: on this card PyTorch's device is \"{device}\" in place of \"cuda\", torch.cuda and device 0, and kernels made for CUDA\n\
-             # (bitsandbytes, flash-attn, Liger, NCCL) may not run there. No such file was run on it.\n"
-        )
+            Ok(Vendor::Nvidia | Vendor::Amd | Vendor::Google) | Err(_) => Device::Cuda,
+        }
     }
 
     /// The beginning of the file: what it is, what it needs installed, and how to ask what it takes.
@@ -59,7 +119,7 @@ impl Run<'_> {
         } else {
             "Text".to_owned()
         };
-        let device = self.device();
+        let device = self.device().untried();
         format!(
             "# {}{} of {} with {}, written by Headroom.\n# It needs: pip install {}\n{launch}{device}{}",
             what,

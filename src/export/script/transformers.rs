@@ -302,10 +302,11 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
     if zero {
         lines.push_str("engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=ZERO)\n");
     }
+    let device = run.device().name();
     // DeepSpeed's engine has a scaler of its own
     let scaled = scenario.precision.is_scaled() && !zero;
     if scaled {
-        lines.push_str("scaler = torch.amp.GradScaler(\"cuda\")\n");
+        lines.push_str(&format!("scaler = torch.amp.GradScaler(\"{device}\")\n"));
     }
     lines.push_str("rows = batches()\nfor number in range(STEPS):\n");
     let accumulates = scenario.accumulation > 1;
@@ -315,7 +316,7 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
         lines.push_str("    for part in range(ACCUMULATION):\n");
     }
     lines.push_str(&format!(
-        "{indent}batch = {{name: tensor.to(\"cuda\") for name, tensor in next(rows).items()}}\n"
+        "{indent}batch = {{name: tensor.to(\"{device}\") for name, tensor in next(rows).items()}}\n"
     ));
     let keeps = scenario.training_loop.keeps_outputs;
     let called = if zero { "engine" } else { "model" };
@@ -325,7 +326,7 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
     };
     match run.autocast() {
         Some(dtype) => lines.push_str(&format!(
-            "{indent}with torch.autocast(\"cuda\", dtype={dtype}):\n{indent}    {forward}\n"
+            "{indent}with torch.autocast(\"{device}\", dtype={dtype}):\n{indent}    {forward}\n"
         )),
         None => lines.push_str(&format!("{indent}{forward}\n")),
     }
