@@ -167,10 +167,10 @@ fn catalogue(sieve: &Sieve) -> Vec<String> {
     models
 }
 
-/// One line per alias: its id and the id of the model of the same shape.
+/// One line per alias: its id, the id of the model of the same shape, and its own longest context, empty where that is not known.
 fn aliases() -> String {
     let table = read("data/aliases.csv");
-    csv(&table).skip(1).map(|row| format!("{}\t{}\n", row[1], row[0])).collect()
+    csv(&table).skip(1).map(|row| format!("{}\t{}\t{}\n", row[1], row[0], row[2])).collect()
 }
 
 /// Rows of a table with commas and quoted fields; quotes inside fields are lost, which no field that is read has.

@@ -243,6 +243,12 @@ impl Stored {
                 }
             }
         }
+        if self.is_of_llama_cpp() {
+            // a tower is a file of its own, whose matrices are float16 (convert_hf_to_gguf.py --mmproj)
+            let towers = architecture.towers.iter().flat_map(|tower| &tower.params);
+            let matrices = towers.filter(|param| param.shape.len() > 1).map(|param| param.numel());
+            all = all.saturating_sub(matrices.fold(0, u64::saturating_add).saturating_mul(4 - 2));
+        }
         if let Some(encoder) = &architecture.encoder {
             encoder.visit(&mut |param: Param| {
                 all = all.saturating_add(self.inside(architecture, &param, (group, false)))
@@ -446,6 +452,17 @@ mod tests {
             let own = stored.bytes(&llama).0 as f64 / 1e9;
             let off = gigabytes - own;
             assert!((-0.005..0.015).contains(&off), "{}: {own} where {gigabytes} is", stored.label());
+        }
+    }
+
+    /// Beside the text's weights there is a file of the tower's, in float16: 1.35 GB of Qwen2.5-VL-7B.
+    #[test]
+    fn a_tower_is_half_precision_in_gguf() {
+        let [sees, text] = ["Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct"]
+            .map(|id| catalogue::architecture(id).unwrap());
+        for stored in [Stored::Q8, Stored::Q4] {
+            let tower = (stored.bytes(&sees).0 - stored.bytes(&text).0) as f64 / 1e9;
+            assert!((1.34..1.37).contains(&tower), "{}: {tower}", stored.label());
         }
     }
 

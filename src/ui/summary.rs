@@ -92,14 +92,16 @@ pub fn unnamed(architecture: &Architecture) -> String {
 /// What is known of the model: parameters, of a mixture also those that a token meets, context and licence.
 pub fn facts(scenario: &Scenario) -> String {
     let Ok(architecture) = scenario.architecture() else { return String::new() };
-    let entry = match &scenario.model {
-        ModelChoice::Catalogue(id) => catalogue::find(id),
-        ModelChoice::Size(_) | ModelChoice::Custom(_) => None,
+    let (entry, context) = match &scenario.model {
+        ModelChoice::Catalogue(id) => (catalogue::find(id), catalogue::context(id)),
+        ModelChoice::Size(_) | ModelChoice::Custom(_) => (None, None),
     };
     let (total, active) = (architecture.parameters(), architecture.active_parameters());
     let active = if active < total { format!(", {} active", parameters(active)) } else { String::new() };
-    let context = entry.and_then(|entry| entry.context).or(architecture.max_positions);
-    let context = context.map(|context| format!(" · context {}", grouped(context))).unwrap_or_default();
+    let context = context
+        .or(architecture.max_positions)
+        .map(|context| format!(" · context {}", grouped(context)))
+        .unwrap_or_default();
     let (licence, gated) = match entry {
         Some(entry) if entry.gated => (entry.licence, ", gated"),
         Some(entry) => (entry.licence, ""),

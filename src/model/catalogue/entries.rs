@@ -1,7 +1,7 @@
 //! What the catalogue knows of each model, and its names.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use serde_json::Value;
@@ -162,7 +162,70 @@ pub fn entries() -> &'static [Entry] {
 
 /// Repositories of the same shape as a model: the alias and the id of that model.
 pub fn aliases() -> impl Iterator<Item = (&'static str, &'static str)> {
-    include_str!(concat!(env!("OUT_DIR"), "/aliases.txt")).lines().filter_map(|line| line.split_once('\t'))
+    alias_lines().map(|(alias, id, _)| (alias, id))
+}
+
+/// The same, each with its own longest context where that is known.
+fn alias_lines() -> impl Iterator<Item = (&'static str, &'static str, Option<u64>)> {
+    let line = |line: &'static str| {
+        let mut fields = line.split('\t');
+        Some((fields.next()?, fields.next()?, fields.next().and_then(|context| context.parse().ok())))
+    };
+    include_str!(concat!(env!("OUT_DIR"), "/aliases.txt")).lines().filter_map(line)
+}
+
+/// What a repository of the same shape as a model has of its own.
+struct Alias {
+    /// The longest context, in tokens.
+    context: u64,
+    /// The model's architecture, with as many positions.
+    architecture: OnceLock<Result<Arc<Architecture>, ModelError>>,
+}
+
+/// Repositories, in lower case, whose context is longer or shorter than that of the model whose shape they have; without the organisation
+/// too, where no model of the catalogue is called so.
+static OTHER_CONTEXTS: LazyLock<HashMap<String, Alias>> = LazyLock::new(|| {
+    let entries: HashSet<String> =
+        entries().iter().map(|entry| last_part(entry.id).to_ascii_lowercase()).collect();
+    let mut other = HashMap::new();
+    for (alias, id, context) in alias_lines() {
+        let (Some(context), Some(entry)) = (context, find(id)) else { continue };
+        let own = || Alias { context, architecture: OnceLock::new() };
+        if entry.context != Some(context) {
+            let id = alias.to_ascii_lowercase();
+            let name = last_part(&id).to_owned();
+            if !entries.contains(&name) {
+                other.entry(name).or_insert_with(own);
+            }
+            other.insert(id, own());
+        }
+    }
+    other
+});
+
+/// What is known of a repository whose context is not that of the model whose shape it has.
+fn of_other_context(id: &str) -> Option<&'static Alias> {
+    OTHER_CONTEXTS.get(&id.trim().to_ascii_lowercase())
+}
+
+/// The longest context that is documented of a Hub id, in tokens: its own, or that of the model whose shape it has.
+pub fn context(id: &str) -> Option<u64> {
+    of_other_context(id).map(|alias| alias.context).or_else(|| find(id)?.context)
+}
+
+/// The architecture of a Hub id, read once: that of its entry, with as many positions as the id has itself.
+pub(super) fn architecture_of(id: &str) -> Option<Result<Arc<Architecture>, ModelError>> {
+    let entry = find(id)?;
+    let Some(alias) = of_other_context(id) else { return Some(entry.architecture()) };
+    let reached = || {
+        let mut architecture = Architecture::clone(&*entry.architecture()?);
+        // a table of learned positions is as long as the model's own
+        if architecture.max_positions.is_some() && architecture.embeddings.positions.is_none() {
+            architecture.max_positions = Some(alias.context);
+        }
+        Ok(Arc::new(architecture))
+    };
+    Some(alias.architecture.get_or_init(reached).clone())
 }
 
 /// The entry of a Hub id, of a repository of the same shape, of a base or chat version, or of a short name; upper and
@@ -196,6 +259,34 @@ pub(crate) fn published(name: &str, entry: &'static Entry) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_repository_has_a_context_of_its_own() {
+        let positions = |id: &str| {
+            let architecture = architecture_of(id).expect("a model").expect("an architecture");
+            (context(id), architecture.max_positions)
+        };
+        for (id, tokens) in [
+            ("unsloth/llama-3-8b-Instruct", 8_192),
+            ("NousResearch/Llama-2-7b-hf", 4_096),
+            ("HuggingFaceTB/SmolLM2-1.7B-Instruct", 8_192),
+            ("smollm2-1.7b-instruct", 8_192),
+            ("Qwen/Qwen3-Coder-30B-A3B-Instruct", 262_144),
+            ("Qwen/Qwen2.5-0.5B-Instruct", 32_768),
+            ("ibm-granite/granite-3.1-1b-a400m-base", 131_072),
+        ] {
+            assert_eq!(positions(id), (Some(tokens), Some(tokens)), "{id}");
+        }
+        // of the model whose shape it has nothing else changes
+        let [one, other] = ["meta-llama/Llama-3.1-8B", "unsloth/llama-3-8b-Instruct"]
+            .map(|id| architecture_of(id).expect("a model").expect("it is read"));
+        assert_eq!(Architecture { max_positions: one.max_positions, ..Architecture::clone(&other) }, *one);
+        for (alias, _, context) in alias_lines() {
+            let learned =
+                architecture_of(alias).expect("a model").expect("it is read").embeddings.positions.is_some();
+            assert!(learned || context.is_none() || positions(alias).0 == context, "{alias}");
+        }
+    }
 
     #[test]
     fn a_base_model_and_its_chat_version_are_one_shape_wherever_the_name_says_so() {

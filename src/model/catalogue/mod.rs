@@ -11,7 +11,7 @@ use super::error::ModelError;
 use crate::text::short;
 
 pub(crate) use entries::published;
-pub use entries::{Entry, aliases, entries, find};
+pub use entries::{Entry, aliases, context, entries, find};
 pub use search::{Found, among, search};
 
 /// The architecture of a model of the catalogue.
@@ -24,8 +24,8 @@ pub use search::{Found, among, search};
 /// assert_eq!(model.parameters(), 7_615_616_512);
 /// ```
 pub fn architecture(id: &str) -> Result<Arc<Architecture>, ModelError> {
-    match find(id) {
-        Some(entry) => entry.architecture(),
+    match entries::architecture_of(id) {
+        Some(architecture) => architecture,
         None => Err(ModelError::new(format!("no model is called {:?}", short(id))).with_fix(similar(id))),
     }
 }

@@ -155,13 +155,8 @@ fn needed(
     let Some(fit) = half.fit() else { return Needed::Unknown(half.refusal()) };
     if stored.is_of_llama_cpp() {
         let tokens = base.sequence.saturating_add(base.generation.new_tokens);
-        return match keys_and_values(architecture) {
-            Some(token) => {
-                let cache = token.saturating_mul(tokens).saturating_mul(base.batch);
-                Needed::AtLeast(Bytes(weights.0.saturating_add(cache)))
-            }
-            None => Needed::AtLeast(weights),
-        };
+        let cache = keys_and_values(architecture, tokens).saturating_mul(base.batch);
+        return Needed::AtLeast(Bytes(weights.0.saturating_add(cache)));
     }
     let beside = fit.needed.saturating_sub(Stored::Half.bytes(architecture));
     let least = Bytes(weights.0.saturating_add(beside.0));
@@ -169,19 +164,24 @@ fn needed(
     Needed::Between(Between { least, most })
 }
 
-/// Bytes of the keys and values of one token in 16 bits, where every layer keeps those of all tokens.
-fn keys_and_values(architecture: &Architecture) -> Option<u64> {
-    let mut all = 0_u64;
-    for kind in &architecture.order {
-        let Mixer::Attention(attention) = &architecture.blocks.get(usize::from(*kind))?.mixer else {
-            return None;
+/// The least that llama.cpp keeps of so many tokens of a sequence in 16 bits: of a layer with a window those within it, of latent attention
+/// what keys and values are made of. States of recurrent layers are no keys, and an encoder's are not counted.
+fn keys_and_values(architecture: &Architecture, tokens: u64) -> u64 {
+    let of_layer = |kind: &u16| {
+        let elements = match &architecture.blocks.get(usize::from(*kind))?.mixer {
+            Mixer::Attention(attention) => {
+                let kept = attention.window.map_or(tokens, |window| window.min(tokens));
+                attention.kv_heads.saturating_mul(attention.head_dim).saturating_mul(2).saturating_mul(kept)
+            }
+            Mixer::Latent(latent) => latent.kv_rank.saturating_add(latent.rope_dim).saturating_mul(tokens),
+            Mixer::Cross(_)
+            | Mixer::StateSpace(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::ShortConv(_)
+            | Mixer::Module(_)
+            | Mixer::None => 0,
         };
-        if attention.window.is_some() || architecture.encoder.is_some() {
-            return None;
-        }
-        let layer =
-            attention.kv_heads.saturating_mul(attention.head_dim).saturating_mul(2 * Dtype::Bf16.bytes());
-        all = all.saturating_add(layer);
-    }
-    (all > 0).then_some(all)
+        Some(elements.saturating_mul(Dtype::Bf16.bytes()))
+    };
+    architecture.order.iter().filter_map(of_layer).fold(0, u64::saturating_add)
 }

@@ -51,6 +51,23 @@ fn rows(model: &str, card: Bytes) -> Vec<ServingRow> {
     serving(&scenario(model, card)).unwrap()
 }
 
+/// Mistral 7B's layers have 8 heads of 128 elements and a window of 4,096 tokens, DeepSeek-V3's 61 layers 512 + 64 elements.
+#[test]
+fn a_file_of_llama_cpp_has_a_cache_whatever_the_attention() {
+    let beside = |model: &str| {
+        let mut scenario = scenario(model, Bytes::gib(80.0));
+        (scenario.sequence, scenario.generation.new_tokens) = (8_192, 512);
+        let rows = serving(&scenario).unwrap();
+        let row = rows.iter().find(|row| row.stored == Stored::Q4).unwrap();
+        match row.needed {
+            Needed::AtLeast(least) => least.saturating_sub(row.weights).0,
+            _ => panic!("{:?}", row.needed),
+        }
+    };
+    assert_eq!(beside("mistralai/Mistral-7B-v0.1"), 32 * 2 * 2 * 8 * 128 * 4_096);
+    assert_eq!(beside("deepseek-ai/DeepSeek-V3"), 61 * (512 + 64) * 2 * (8_192 + 512));
+}
+
 /// Tokens of a block.
 const BLOCK: u64 = 16;
 
