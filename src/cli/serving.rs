@@ -113,6 +113,7 @@ fn of_batches(arguments: &Arguments, asked: Asked) -> Result<Output, String> {
         let rows = rows.iter().map(|row| {
             json!({
                 "model": row.model,
+                "sequence": row.sequence,
                 "format": row.stored.slug(),
                 "label": row.stored.label(),
                 "weights": row.weights,
@@ -124,16 +125,24 @@ fn of_batches(arguments: &Arguments, asked: Asked) -> Result<Output, String> {
     } else {
         let columns = [Column::words("Model"), Column::words("Weights as"), Column::of("Weights", &[" (bytes)"])];
         let row = |row: &FormatRow| {
-            let own = [Cell::words(&row.model), Cell::words(row.stored.label()), Cell::bytes(row.weights)];
+            let model = match row.sequence == base.sequence {
+                true => row.model.clone(),
+                false => format!("{}: {} tokens", row.model, grouped(row.sequence)),
+            };
+            let own = [Cell::words(model), Cell::words(row.stored.label()), Cell::bytes(row.weights)];
             own.into_iter().chain(row.cells.iter().map(contexts::needed)).collect::<Vec<_>>()
         };
         let batches = SEQUENCES.into_iter().map(contexts::at_once);
         let table = Table::new(columns.into_iter().chain(batches), rows.iter().map(row));
         arguments.listing.of(table, |table| {
             format!(
-                "transformers' generate on {card}: sequences at once, each of {} tokens and {} new ones\n\n{}",
+                "transformers' generate on {card}: sequences at once, each of {} tokens and {} new ones{}\n\n{}",
                 grouped(base.sequence),
                 grouped(base.generation.new_tokens),
+                match rows.iter().all(|row| row.sequence == base.sequence) {
+                    true => "",
+                    false => ", or as many as the model has positions for",
+                },
                 table.text()
             )
         })?

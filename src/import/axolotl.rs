@@ -6,6 +6,7 @@ mod known;
 mod low_bits;
 mod preferences;
 
+use super::evaluation::OF_OTHER_TASKS;
 use super::launch;
 use super::names::MUON;
 use super::reader::{Reader, Said, among};
@@ -31,8 +32,11 @@ fn evaluation(reader: &mut Reader) {
     let evaluates = has("val_set_size") || has("test_datasets");
     let is_larger = |said: &Said| said.number().is_some_and(|number| number > reader.scenario.batch as f64);
     let batch = reader.named(&["eval_batch_size"]).pop().filter(|said| evaluates && is_larger(said));
-    let Some(batch) = batch.filter(|_| reader.scenario.task == Task::Sft) else { return };
+    let Some(batch) = batch else { return };
     let _ = reader.take(&["eval_batch_size"]);
+    if reader.scenario.task != Task::Sft {
+        return reader.leave(&batch.said, OF_OTHER_TASKS);
+    }
     if let Some(issue) = reader.objection("evaluation", "loss") {
         return reader.leave(&batch.said, &issue);
     }

@@ -2,6 +2,11 @@
 
 use super::names::TRAINING_ARGUMENTS;
 use super::reader::{Reader, Said};
+use crate::scenario::Task;
+
+/// Why an evaluation of another task than those that are followed is left.
+pub(super) const OF_OTHER_TASKS: &str =
+    "an evaluation of this task, by which a run may peak, is not predicted";
 
 /// Reads what `TrainingArguments` says of it, where it is followed: else what they say is passed over. Comes after all else, as what
 /// the run is decides that.
@@ -14,6 +19,9 @@ pub(super) fn evaluation(reader: &mut Reader) {
     let keeps = if metrics.is_some() { "metrics" } else { "loss" };
     for name in ["eval_strategy", "evaluation_strategy", "do_eval", "compute_metrics"] {
         let _ = reader.take(&[name]);
+    }
+    if !matches!(reader.scenario.task, Task::Sft | Task::Classify) {
+        return reader.leave(&on.said, OF_OTHER_TASKS);
     }
     if let Some(issue) = reader.objection("evaluation", keeps) {
         return reader.leave(&on.said, &issue);
@@ -44,6 +52,27 @@ pub(super) fn is_off(strategy: &Said) -> bool {
 mod tests {
     use crate::import::read;
     use crate::scenario::Scenario;
+
+    #[test]
+    fn an_evaluation_of_another_task_is_listed() {
+        let arguments = "output_dir=\"o\", per_device_train_batch_size=2, bf16=True, eval_strategy=\"steps\", per_device_eval_batch_size=16";
+        let others = [
+            format!("from trl import DPOConfig, DPOTrainer\nargs = DPOConfig({arguments})\nDPOTrainer(model=\"Qwen/Qwen2.5-0.5B\", args=args)"),
+            format!("from trl import RewardConfig, RewardTrainer\nargs = RewardConfig({arguments})\nRewardTrainer(model=\"Qwen/Qwen2.5-0.5B\", args=args)"),
+            format!("from trl import GRPOConfig, GRPOTrainer\nargs = GRPOConfig({arguments})\nGRPOTrainer(model=\"Qwen/Qwen2.5-0.5B\", args=args)"),
+            format!(
+                "from sentence_transformers import *\nmodel = SentenceTransformer(\"BAAI/bge-m3\")\nargs = SentenceTransformerTrainingArguments({arguments})\n\
+                 SentenceTransformerTrainer(model=model, args=args, loss=losses.MultipleNegativesRankingLoss(model))"
+            ),
+            "base_model: Qwen/Qwen2.5-0.5B\nrl: dpo\nadapter: lora\nlora_r: 8\nlora_target_linear: true\nmicro_batch_size: 1\nval_set_size: 0.1\neval_batch_size: 8\n".to_owned(),
+        ];
+        for text in others {
+            let understood = read(&text, &Scenario::default()).unwrap_or_else(|why| panic!("{text}: {why}"));
+            let is_listed =
+                |left: &crate::import::Left| left.said.contains("eval") && left.why.contains("may peak");
+            assert!(understood.left.iter().any(is_listed), "{text}: {:?}", understood.left);
+        }
+    }
 
     #[test]
     fn no_is_off_with_quotes_and_without() {

@@ -51,7 +51,9 @@ impl Saving {
             (None, Some(said)) => Some(said.switch() != Some(false)),
             (None, None) => None,
         };
-        let decided = decided.filter(|_| matches!(reader.scenario.task, Task::Sft | Task::Classify));
+        let is_followed = matches!(reader.scenario.task, Task::Sft | Task::Classify);
+        let asked = decided == Some(true) && !is_followed;
+        let decided = decided.filter(|_| is_followed);
         // what gathers may stand in a file of its own
         let on = decided.unwrap_or(reader.scenario.saves() && !gathers.is_empty());
         let by_default =
@@ -63,6 +65,9 @@ impl Saving {
         };
         let said: Vec<String> =
             strategy.into_iter().chain(often).chain(gathers).map(|said| said.said).collect();
+        if asked && takes_memory(reader) {
+            return reader.leave(&said.join(", "), "what the checkpoints of this task take is not predicted");
+        }
         if !on && decided.is_none() {
             return reader.idle.extend(said.into_iter().chain(weights_only.map(|said| said.said)));
         }
@@ -80,6 +85,14 @@ impl Saving {
             said => reader.idle.extend(said.map(|said| said.said)),
         }
     }
+}
+
+/// Whether a checkpoint may take memory of the card: weights that are divided are gathered for it, and those of a mixture's experts are
+/// written as they were published.
+fn takes_memory(reader: &Reader) -> bool {
+    let has_experts =
+        reader.scenario.architecture().is_ok_and(|model| model.active_parameters() < model.parameters());
+    reader.scenario.cluster.shards() || has_experts && !reader.scenario.method.has_adapters()
 }
 
 /// Whether there are checkpoints by a strategy, which may be a member of `SaveStrategy` (transformers 5.17, trainer_utils.py); none

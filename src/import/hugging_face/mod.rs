@@ -138,7 +138,7 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
             None => reader.keep("adapter", &said.said, "this tuner of peft is not predicted"),
         }
     }
-    if parts.arguments && matches!(reader.scenario.task, Task::Sft | Task::Classify) {
+    if parts.arguments {
         evaluation(reader);
     }
     for (names, why) in REFUSED {

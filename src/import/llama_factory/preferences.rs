@@ -1,6 +1,6 @@
 //! `stage: dpo` of LLaMA-Factory's files: its own trainer of pairs (train/dpo/trainer.py).
 
-use super::super::evaluation::is_off;
+use super::super::evaluation::{OF_OTHER_TASKS, is_off};
 use super::super::reader::Reader;
 use crate::scenario::{LossKernel, Stack, Task};
 
@@ -72,7 +72,7 @@ pub(super) fn settings(reader: &mut Reader) {
         if is_off(&said) {
             reader.idle.push(said.said);
         } else {
-            reader.leave(&said.said, "an evaluation of pairs, by which a run may peak, is not predicted");
+            reader.leave(&said.said, OF_OTHER_TASKS);
         }
     }
     reader.refuse(&["ref_model"], "a reference model of its own is not predicted");

@@ -17,6 +17,8 @@ pub const SEQUENCES: [u64; 3] = [1, 8, 32];
 pub struct FormatRow {
     /// Which model.
     pub model: String,
+    /// Tokens of each prompt: as many as the model has positions for beside the new ones, where these are fewer than was asked.
+    pub sequence: u64,
     /// The format.
     pub stored: Stored,
     /// Of the weights.
@@ -65,6 +67,7 @@ pub fn by_batch(base: &Scenario) -> Result<Vec<FormatRow>, Issue> {
         let cell = |batch| cell_of(followed(&Scenario { batch, ..base.clone() }, stored));
         FormatRow {
             model: base.model_name(),
+            sequence: base.sequence,
             stored,
             weights: stored.bytes(&architecture),
             cells: SEQUENCES.map(cell).into(),

@@ -269,7 +269,10 @@ pub fn ByBatch() -> impl IntoView {
 
 fn of_batches(state: State, row: &FormatRow, unit: Unit) -> Row {
     let label = row.stored.label();
-    let head = if state.alone() { label.to_owned() } else { format!("{}, {label}", row.model) };
+    let head = match state.alone() {
+        true => label.to_owned(),
+        false => format!("{}, {} tokens, {label}", row.model, grouped(row.sequence)),
+    };
     let cells = SEQUENCES.into_iter().zip(&row.cells);
     let cells =
         cells.map(|(batch, cell)| at_once(state, (batch, cell), &format!(" with weights as {label}"), unit));
