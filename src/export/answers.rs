@@ -19,7 +19,7 @@ pub(super) fn generation(scenario: &Scenario) -> Vec<(&'static str, Value)> {
     let referred = scenario.answers.reference == Reference::Scored;
     let mut arguments = vec![
         ("max_completion_length", number(scenario.sequence.saturating_sub(scenario.answers.prompt))),
-        ("num_generations", number(to_a_prompt(scenario))),
+        ("num_generations", number(scenario.answers_to_a_prompt())),
         ("beta", Value::Number(if referred { "0.04" } else { "0.0" }.to_owned())),
     ];
     match (scenario.answers.rollouts, scenario.reserve.vllm) {
@@ -42,16 +42,4 @@ pub(super) fn generation(scenario: &Scenario) -> Vec<(&'static str, Value)> {
         }
     }
     arguments
-}
-
-/// Answers of a step on all GPUs.
-pub(super) fn in_a_step(scenario: &Scenario) -> u64 {
-    let each = scenario.batch.saturating_mul(scenario.accumulation);
-    each.saturating_mul(scenario.cluster.gpus.max(1))
-}
-
-/// Answers to a prompt: trl's eight where a step's answers can be divided so, else the most below it that they can be, or all.
-fn to_a_prompt(scenario: &Scenario) -> u64 {
-    let all = in_a_step(scenario);
-    (2..=8).rev().find(|count| all.is_multiple_of(*count)).unwrap_or(all)
 }

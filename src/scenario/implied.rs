@@ -11,6 +11,9 @@ use crate::hardware::{self, Gpu};
 use crate::model::Architecture;
 use crate::units::Bytes;
 
+/// Answers to a prompt that trl's trainers ask for where nothing is said (trl 1.16, `num_generations`).
+pub(crate) const USUAL_ANSWERS: u64 = 8;
+
 impl Scenario {
     /// What its stack answers.
     pub(crate) fn software(&self) -> &'static Software {
@@ -95,6 +98,25 @@ impl Scenario {
     /// Where adapters are merged into the weights in the end: nowhere where there are none.
     pub fn merges(&self) -> Merges {
         if self.method.has_adapters() && self.task.trains() { self.spikes.merging } else { Merges::Off }
+    }
+
+    /// Answers of a step on all GPUs, where answers are generated and rewarded.
+    pub fn answers_in_a_step(&self) -> u64 {
+        let each = self.batch.saturating_mul(self.accumulation);
+        each.saturating_mul(self.cluster.gpus.max(1))
+    }
+
+    /// Answers to a prompt: trl's eight where a step's answers can be divided so, else the most below it that they can be, or all.
+    pub fn answers_to_a_prompt(&self) -> u64 {
+        let all = self.answers_in_a_step();
+        (2..=USUAL_ANSWERS).rev().find(|count| all.is_multiple_of(*count)).unwrap_or(all)
+    }
+
+    /// The largest micro-batch up to its own of which a step's answers are whole groups of trl's eight; its own where none is.
+    pub(crate) fn batch_of_whole_groups(&self) -> u64 {
+        let of = |batch: &u64| Scenario { batch: *batch, ..self.clone() }.answers_to_a_prompt();
+        let fewer = (1..=self.batch).rev().take(USUAL_ANSWERS as usize);
+        fewer.into_iter().find(|batch| of(batch) == USUAL_ANSWERS).unwrap_or(self.batch)
     }
 
     /// The fewest sequences that its trainer takes at a time: KTO scores an answer against another one's prompt of the same batch, which a

@@ -12,7 +12,7 @@ use crate::units::Bytes;
 
 use adapters::{passed_over, wider};
 use positions::{beyond_positions, lacks_positions};
-use tasks::{answered_elsewhere, of_another_task, of_policy, text_alone, without_answer};
+use tasks::{answered_elsewhere, of_another_task, of_policy, small_groups, text_alone, without_answer};
 
 use super::keys::keys;
 use super::{
@@ -75,6 +75,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     cluster::issues(scenario, architecture, &mut issues);
     quantised::issues(scenario, &mut issues);
     issues.extend(without_answer(scenario));
+    issues.extend(small_groups(scenario));
     issues.extend(scaled_bfloat16(scenario));
     issues.extend(lone_answer(scenario));
     issues.extend(kernels::too_old(scenario));

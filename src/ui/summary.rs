@@ -102,7 +102,14 @@ pub fn facts(scenario: &Scenario) -> String {
         .or(architecture.max_positions)
         .map(|context| format!(" · context {}", grouped(context)))
         .unwrap_or_default();
-    let (licence, gated) = match entry {
+    // what somebody else made of the same shape has terms of its own
+    let is_its_own = |entry: &&catalogue::Entry| match &scenario.model {
+        ModelChoice::Catalogue(id) => {
+            id.split_once('/').is_none_or(|(by, _)| by.eq_ignore_ascii_case(entry.organisation()))
+        }
+        ModelChoice::Size(_) | ModelChoice::Custom(_) => false,
+    };
+    let (licence, gated) = match entry.filter(is_its_own) {
         Some(entry) if entry.gated => (entry.licence, ", gated"),
         Some(entry) => (entry.licence, ""),
         None => ("", ""),
@@ -320,6 +327,9 @@ mod tests {
         );
         assert!(facts(&of("mistralai/Mixtral-8x7B-v0.1")).starts_with("46.7B parameters, 12.9B active · "));
         assert_eq!(facts(&of("nobody/nothing")), "");
+        // the terms of a model of the same shape are somebody else's
+        let mirror = facts(&of("unsloth/llama-3-8b-Instruct"));
+        assert!(mirror.contains("context 8,192") && !mirror.contains("licence"), "{mirror}");
         let sized = Scenario { model: ModelChoice::Size(7.), ..Scenario::default() };
         assert!(facts(&sized).contains("B parameters · context "), "{}", facts(&sized));
     }

@@ -2,7 +2,7 @@
 
 use super::lines::Lines;
 use super::{Configuration, Run, Targets};
-use crate::export::answers::{Value, generation, in_a_step};
+use crate::export::answers::{Value, generation};
 use crate::export::rate::learning_rate;
 use crate::export::script::pictures;
 use crate::import::names::attention;
@@ -18,7 +18,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
             format!("of files for TRL (YAML) Headroom writes those of {}", Configuration::Trl.tasks());
         return Err(Issue::error(Field::Task, message).with_fix("choose the Python script"));
     };
-    if scenario.task.is_online() && in_a_step(scenario) < 2 {
+    if scenario.task.is_online() && scenario.answers_in_a_step() < 2 {
         let issue = Issue::error(Field::Batch, "a step has one answer, and answers are compared");
         return Err(issue.with_fix("choose two answers, or accumulate two"));
     }

@@ -220,7 +220,7 @@ fn refuse(scenario: &Scenario) -> Result<(), Issue> {
         let message = "under DeepSpeed's bf16 engine this trainer prepares 4-bit weights as for bf16 mixed";
         return Err(Issue::error(Field::Precision, message).with_fix("choose bf16 mixed"));
     }
-    if scenario.task.is_online() && answers::in_a_step(scenario) < 2 {
+    if scenario.task.is_online() && scenario.answers_in_a_step() < 2 {
         let issue = Issue::error(Field::Batch, "a step has one answer, and answers are compared");
         return Err(issue.with_fix("choose two answers, or accumulate two"));
     }

@@ -131,7 +131,10 @@ fn fused_optimizer(scenario: &Scenario) -> Option<Idea> {
 }
 
 fn more_at_once(scenario: &Scenario) -> Option<Idea> {
-    let more = largest(scenario, |scenario, batch| scenario.batch = batch, largest_batch)?;
+    let mut more = largest(scenario, |scenario, batch| scenario.batch = batch, largest_batch)?;
+    if scenario.task.is_online() {
+        more.batch = more.batch_of_whole_groups();
+    }
     (more.batch > scenario.batch).then_some((Gain::Batch, "batch-size", more))
 }
 
@@ -197,4 +200,21 @@ fn largest(scenario: &Scenario, set: fn(&mut Scenario, u64), solve: Solver) -> O
     set(&mut changed, number);
     changed.allocator = allocator;
     Some(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share;
+
+    #[test]
+    fn more_answers_are_whole_groups() {
+        for rest in ["", "&ga=3", "&gpus=2&shard=ddp"] {
+            let link =
+                format!("v=1&task=grpo&st=trl&m=Qwen/Qwen2.5-0.5B&method=lora&gpu=a100-sxm-40gb&b=1{rest}");
+            let scenario = share::decode(&link).scenarios.remove(0);
+            let (_, _, more) = more_at_once(&scenario).expect("there is room");
+            assert!(more.batch > 8 && more.answers_to_a_prompt() == 8, "{link}: {}", more.batch);
+        }
+    }
 }

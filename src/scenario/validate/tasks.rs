@@ -1,5 +1,6 @@
 //! What is wrong or good to know of what a task works with.
 
+use crate::scenario::implied::USUAL_ANSWERS;
 use crate::scenario::{Checkpointing, Field, Issue, Precision, Reference, Scenario, Severity, Task};
 use crate::units::grouped;
 
@@ -43,14 +44,30 @@ pub(super) fn text_alone() -> Issue {
     Issue::new(Severity::Note, Field::Pictures, message).with_fix("say how many pictures a sequence has")
 }
 
+/// Fewer answers to a prompt than trl's eight, where a step's answers are no whole groups of these.
+pub(super) fn small_groups(scenario: &Scenario) -> Option<Issue> {
+    let (all, each) = (scenario.answers_in_a_step(), scenario.answers_to_a_prompt());
+    if !scenario.task.is_online() || each >= USUAL_ANSWERS || all < 2 {
+        return None;
+    }
+    let message = format!(
+        "a step's {} answers are no multiple of trl's {USUAL_ANSWERS} to a prompt: files have num_generations={each}",
+        grouped(all)
+    );
+    let fix =
+        format!("choose micro-batches that make a multiple of {USUAL_ANSWERS} with accumulation and GPUs");
+    Some(Issue::new(Severity::Note, Field::Batch, message).with_fix(fix))
+}
+
 /// What a prompt comes to that is as long as its sequence: trl drops such rows, and stops where none is left.
 pub(super) fn without_answer(scenario: &Scenario) -> Option<Issue> {
     let (prompt, sequence) = (scenario.answers.prompt, scenario.sequence);
     if !scenario.task.has_answers() || prompt < sequence {
         return None;
     }
+    let then = if scenario.task.is_online() { "" } else { ": trl drops such rows" };
     let message = format!(
-        "a prompt of {} tokens leaves nothing of the {} to the answer: trl drops such rows",
+        "a prompt of {} tokens leaves nothing of the {} to the answer{then}",
         grouped(prompt),
         grouped(sequence)
     );
