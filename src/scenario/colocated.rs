@@ -8,7 +8,7 @@ use super::software::{ModelCode, Software};
 use super::{Field, Issue, Method, Rollouts, Scenario, Severity, WeightFormat};
 use crate::dtype::Dtype;
 use crate::model::Architecture;
-use crate::model::stored::Stored;
+use crate::model::stored::{Stored, is_published_in_mxfp4};
 use crate::units::{Bytes, grouped};
 use crate::vllm::{Asked, Budget, Cache, Room, Served, Share};
 
@@ -254,6 +254,12 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         ),
     }));
     let Some(architecture) = architecture else { return };
+    if is_published_in_mxfp4(architecture) {
+        let message = "vLLM loads the checkpoint by the model's name, whose experts are published in MXFP4 (trl 1.16 generation/vllm_generation.py \
+                       asks for no other format), and the weights that trl hands it are in 16 bits: counted is a checkpoint in 16 bits";
+        let issue = Issue::warning(Field::VllmPercent, message);
+        issues.push(issue.with_fix("train from a copy of the model whose weights are published in 16 bits"));
+    }
     if let Some(issue) = without_room(scenario, architecture) {
         issues.push(issue);
         return;
@@ -314,6 +320,16 @@ mod tests {
             gpu: GpuChoice::Custom(memory),
             sequence,
             ..Scenario::default()
+        }
+    }
+
+    #[test]
+    fn a_model_that_is_published_in_mxfp4_is_loaded_so() {
+        for (model, is_told) in [("openai/gpt-oss-20b", true), ("Qwen/Qwen3-30B-A3B", false)] {
+            let mut scenario = grpo(model, Bytes(200 << 30), 1024);
+            scenario.reserve.vllm = 40;
+            let told = scenario.validate().iter().any(|issue| issue.message.contains("published in MXFP4"));
+            assert_eq!(told, is_told, "{model}");
         }
     }
 

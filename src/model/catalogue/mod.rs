@@ -36,6 +36,12 @@ fn similar(id: &str) -> String {
     if near.is_empty() {
         near = search::nearest(id).into_iter().map(|found| found.id).collect();
     }
+    // somebody's copy is called as what it is a copy of
+    let copied = id.rsplit('/').next().and_then(|name| Some(published(name, find(name)?)));
+    if let Some(copied) = &copied {
+        near.retain(|other| other != copied);
+        near.insert(0, copied);
+    }
     match near.get(..near.len().min(3)) {
         None | Some([]) => {
             "use a Hub id such as meta-llama/Llama-3.1-8B, a size such as 7b, or a config.json".to_owned()
@@ -50,4 +56,19 @@ fn similar(id: &str) -> String {
 /// A [`ModelError`] where the size is not a number that a shape can be found for.
 pub fn architecture_of_size(billions: f64) -> Result<Arc<Architecture>, ModelError> {
     Dimensions::of_size(billions)?.architecture().map(Arc::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_copy_is_of_is_offered_first() {
+        for (asked, first) in
+            [("unsloth/Llama-3.2-1B", "meta-llama/Llama-3.2-1B"), ("somebody/Qwen3-8B", "Qwen/Qwen3-8B")]
+        {
+            let error = architecture(asked).expect_err("it is nowhere").to_string();
+            assert!(error.contains(&format!("perhaps {first}")), "{error}");
+        }
+    }
 }
