@@ -78,8 +78,9 @@ impl OnCard {
     /// What `nvidia-smi` shows of a card with what else lies outside the allocator: NCCL's buffers, which are known as a range. No run
     /// that gets through shows more than the card has.
     pub fn with(&self, others: Between, gpu: &Gpu) -> Between {
-        let least = self.shown + others.least;
-        Between { least, most: (self.shown + others.most).min(gpu.memory.max(least)) }
+        // one that fails for want of room is shown without a limit
+        let most = gpu.memory.max(self.shown);
+        Between { least: (self.shown + others.least).min(most), most: (self.shown + others.most).min(most) }
     }
 }
 
@@ -441,7 +442,8 @@ mod tests {
             let Between { least, most } = of(shown).with(others, &gpu);
             (least.as_gib(), most.as_gib())
         };
-        assert_eq!([10., 22., 30.].map(shows), [(11., 14.), (23., 24.), (31., 31.)]);
+        // a card that is full of what is cached has less of that; one that fails is shown without a limit
+        assert_eq!([10., 22., 23.5, 30.].map(shows), [(11., 14.), (23., 24.), (24., 24.), (30., 30.)]);
     }
 
     #[test]
