@@ -138,3 +138,15 @@ test("what is good to know of several GPUs is a line each, and the rest behind i
   const shard = page.locator("#shard-messages details.note summary");
   await expect(shard).toHaveText("Note: FSDP2 in a loop of one's own.");
 });
+
+test("machines of GPUs are typed as 2x4", async ({ headroom, page }) => {
+  await headroom.open("#v=1&method=full&gpu=h100-sxm-80gb&shard=fsdp2");
+  const gpus = headroom.box("GPUs");
+  await gpus.fill("2x4");
+  await headroom.expectLink("gpus", "8");
+  await headroom.expectLink("node", "4");
+  await gpus.blur();
+  await expect(gpus).toHaveValue("8");
+  await gpus.fill("2xx4");
+  await expect(page.locator("#gpus-messages")).toContainText("still computing with 8");
+});

@@ -138,6 +138,22 @@ pub(super) fn set_count(place: &mut u64, kind: Count, text: &str) -> Result<(), 
     Err(InvalidValue::new(format!("{} is out of range or not whole", short(text))))
 }
 
+/// A number of GPUs, or of machines and of the GPUs of each: `2x4`.
+pub(super) fn set_gpus(scenario: &mut Scenario, text: &str) -> Result<(), InvalidValue> {
+    let cluster = &mut scenario.cluster;
+    let Some((machines, each)) = text.split_once(['x', 'X', '×', '*']) else {
+        return set_count(&mut cluster.gpus, Count::Gpus, text);
+    };
+    let (mut of, mut own) = (1, 1);
+    set_count(&mut of, Count::Gpus, machines.trim())?;
+    set_count(&mut own, Count::Gpus, each.trim())?;
+    set_count(&mut cluster.gpus, Count::Gpus, &of.saturating_mul(own).to_string())?;
+    if cluster.machines() != of {
+        cluster.per_node = own;
+    }
+    Ok(())
+}
+
 fn not_a_number(text: &str) -> InvalidValue {
     let comma = if text.contains(',') { ": a comma separates thousands" } else { "" };
     InvalidValue::new(format!("{:?} is not a number{comma}", short(text)))
@@ -223,6 +239,21 @@ pub(super) fn exact_amount(memory: Bytes) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn machines_times_gpus_are_both() {
+        let read = |text: &str| {
+            let mut scenario = Scenario::default();
+            set_gpus(&mut scenario, text).map(|()| (scenario.cluster.gpus, scenario.cluster.per_node))
+        };
+        assert_eq!(
+            ["8", "2x4", "2 × 8", "1*16", "1,024"].map(|text| read(text).ok()),
+            [Some((8, 8)), Some((8, 4)), Some((16, 8)), Some((16, 16)), Some((1024, 8)),]
+        );
+        for wrong in ["2x", "x4", "2x4x8", "0x4", "16777216x2", "two"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn several_cards_are_a_card_and_a_number() {

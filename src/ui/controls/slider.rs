@@ -38,6 +38,9 @@ pub fn Slider(
     /// What 0 stands for, where it stands for something: an empty box then says it.
     #[prop(optional, into)]
     automatic: Signal<Option<String>>,
+    /// Takes a text that is no number and yet is understood, `2x4`; says whether it did.
+    #[prop(optional)]
+    otherwise: Option<Callback<String, bool>>,
 ) -> impl IntoView {
     let draft = Draft::new();
     let last = scale.stops.len().saturating_sub(1);
@@ -59,6 +62,10 @@ pub fn Slider(
     let write = move |event: Event| {
         let text = event_target_value(&event);
         let found = read(&text);
+        let is_taken = found.is_err() && otherwise.is_some_and(|otherwise| otherwise.run(text.clone()));
+        if is_taken {
+            return draft.wrote(text, untrack(shown), Ok(()));
+        }
         if let Some(new) = found.clone().ok().or_else(|| read(&draft.before()).ok()) {
             set.run(new);
         }

@@ -226,6 +226,16 @@ const fn unit(count: Count) -> &'static str {
 /// Called by its label and the sentence on it under the scenario's other choices.
 fn number(key: &'static Key, (label, help): (&'static str, &'static str), count: Count) -> impl IntoView {
     let state = State::of_page();
+    // of GPUs the key reads machines of them, too
+    let otherwise = move |text: String| {
+        let is_read = untrack(|| {
+            state.current().scenario.with(|scenario| key.read(&mut scenario.clone(), &text).is_ok())
+        });
+        if is_read {
+            state.change(|scenario| put(key, scenario, &text));
+        }
+        is_read
+    };
     let lens = state.lens(
         move |scenario| key.write(scenario).parse().unwrap_or(1.),
         move |scenario, value: f64| put(key, scenario, &(value as u64).to_string()),
@@ -241,6 +251,7 @@ fn number(key: &'static Key, (label, help): (&'static str, &'static str), count:
             messages=issues(state, move |field| field == key.field)
             unit=unit(count)
             automatic=state.of_scenario(move |scenario| automatic(key.field, scenario, state.unit()))
+            otherwise=Callback::new(otherwise)
         />
     }
 }

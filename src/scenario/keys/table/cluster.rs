@@ -7,7 +7,7 @@ use super::super::matters::{
     with_tensors, with_transformer_engine, with_wrapper, with_zero, with_zero3,
 };
 use super::super::nearest::nearest;
-use super::super::values::{choice, count, exact_amount, set_count, set_gpu, set_switch, switch};
+use super::super::values::{choice, count, exact_amount, set_count, set_gpu, set_gpus, set_switch, switch};
 use super::super::words;
 use crate::scenario::count::Count;
 use crate::scenario::{
@@ -73,11 +73,11 @@ pub(super) const KEYS: &[Key] = &[
         link: "gpus",
         name: "gpus",
         label: "GPUs",
-        help: "How many such cards train the model together, each with a micro-batch of its own",
+        help: "How many such cards train the model together, each with a micro-batch of its own; 2x4 are two machines of four",
         field: Field::Gpus,
         group: Group::Model,
         place: Place::Surface,
-        value: count!(Gpus, "number of GPUs", cluster.gpus),
+        value: Value { set: set_gpus, ..count!(Gpus, "number of GPUs", cluster.gpus) },
         matters: always,
         band: any,
     },
