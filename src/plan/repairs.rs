@@ -3,7 +3,7 @@
 use super::answer::Answer;
 use super::levers::Change;
 use crate::scenario::keys::{Key, ValueKind};
-use crate::scenario::{Field, LoraTargets, Scenario};
+use crate::scenario::{CpuOffload, Field, LoraTargets, Scenario};
 use crate::units::Bytes;
 
 /// A change of one input with which a scenario has an answer.
@@ -61,6 +61,10 @@ pub fn repairs(scenario: &Scenario) -> Vec<Repair> {
     let blamed: Vec<_> =
         answer.estimate.errors().filter_map(|issue| Key::of(issue.field)).filter(is_setting).collect();
     let helped = blamed.into_iter().filter(|key| collect(key)).count();
+    // what is laid in the CPU's memory is often what stands against another choice
+    if scenario.cluster.cpu != CpuOffload::Off {
+        let _ = Key::find("cpu-offload").is_some_and(&mut collect);
+    }
     // one refusal may stand behind another
     let together = if helped == 0 { one_after_the_other(scenario) } else { None };
     if helped == 0 && together.is_none() {
@@ -68,8 +72,8 @@ pub fn repairs(scenario: &Scenario) -> Vec<Repair> {
         companions.any(collect);
     }
     found.extend(together);
-    // what the card only emulates comes last
-    found.sort_by_key(|repair| repair.scenario.emulates_bfloat16());
+    // what the card only emulates comes last, and what does not fit behind what does
+    found.sort_by_key(|repair| (repair.scenario.emulates_bfloat16(), !repair.fits()));
     found
 }
 
@@ -165,6 +169,19 @@ fn of_input(scenario: &Scenario, key: &'static Key) -> Vec<Repair> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_against_the_cpus_memory_runs_without_it() {
+        let link = "m=meta-llama/Meta-Llama-3-8B&method=qlora&o=adamw-8bit&gpus=2&shard=zero2&cpu=optimizer&gpu=rtx-4090&s=2048&mask=padded";
+        let found = repairs(&crate::share::decode(link).scenarios[0]);
+        let first = found.first().expect("a repair");
+        assert!(first.fits(), "{first:?}");
+        let is_kept = |repair: &Repair| {
+            repair.scenario.cluster.cpu == CpuOffload::Off
+                && repair.scenario.optimizer == crate::scenario::Optimizer::AdamW8bit
+        };
+        assert!(found.iter().any(is_kept), "{found:?}");
+    }
     use crate::share;
 
     fn repaired(link: &str) -> Vec<(String, String)> {

@@ -6,6 +6,7 @@ choices! {
     /// What is done with the model.
     Task {
         Sft = "sft", "Fine-tune (SFT)", "Supervised fine-tuning: the model learns to say what follows in every text.";
+        Generate = "generate", "Generate (inference)", "Inference and serving: the model reads a prompt and writes on, token after token, by transformers. How many sequences vLLM has room for, in which format, is said beside it.";
         Classify = "classify", "Classify texts", "A head with a number for each class in place of the vocabulary (AutoModelForSequenceClassification, transformers' Trainer). With one label it is a reranker or a regression.";
         Embed = "embed", "Embed texts", "An embedding for each text: those of a question and its answer are drawn together, those of the other texts of the batch pushed away (sentence-transformers' trainer with MultipleNegativesRankingLoss).";
         Dpo = "dpo", "Preferences (DPO)", "Direct preference optimisation: of two answers to a prompt the model learns to prefer one, by how much likelier than to a reference both are.";
@@ -18,7 +19,6 @@ choices! {
         Rloo = "rloo", "Reinforcement (RLOO)", "REINFORCE leave-one-out: as GRPO, with one number for each answer in place of one for each of its tokens.";
         Ppo = "ppo", "Reinforcement (PPO)", "Proximal policy optimisation (trl's PPOTrainer, whose last release is 1.12): a policy generates answers, a reward model scores them, a value model beside the policy learns what they will be worth, and a reference holds the policy back. Four models on one card.";
         Distil = "distil", "Distil", "Distillation: the model learns, on answers of its own, to give every token the probabilities that a teacher gives it, another model on the same card. vLLM generates the answers, on a server elsewhere.";
-        Generate = "generate", "Generate", "Inference: the model reads a prompt and writes on, token after token.";
     }
 }
 
