@@ -3,7 +3,7 @@
 /** What a user can choose; what is left out takes its default. */
 export interface Scenario {
   /** What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference) */
-  "task"?: "sft" | "classify" | "embed" | "dpo" | "kto" | "orpo" | "cpo" | "simpo" | "reward" | "grpo" | "rloo" | "ppo" | "distil" | "generate";
+  "task"?: "sft" | "generate" | "classify" | "embed" | "dpo" | "kto" | "orpo" | "cpo" | "simpo" | "reward" | "grpo" | "rloo" | "ppo" | "distil";
   /** The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters */
   "model"?: string | { name: string; config: object };
   /** Which weights are trained */
@@ -144,7 +144,7 @@ export interface Scenario {
   "allocator"?: "native" | "expandable";
   /** The card: its name, or an amount of memory */
   "gpu"?: string;
-  /** How many such cards train the model together, each with a micro-batch of its own */
+  /** How many such cards train the model together, each with a micro-batch of its own; 2x4 are two machines of four */
   "gpus"?: number;
   /** How many of the GPUs one machine has at most, linked to each other; between machines they wait for a network */
   "gpus-per-node"?: number;

@@ -249,6 +249,21 @@ fn one_layer_stands_for_many_that_axolotl_wraps() {
     );
 }
 
+/// A reentrant checkpoint's second forward pass comes to what backward gathered ahead, the first layer's to what the layers that one stands
+/// for gathered for it.
+#[test]
+fn one_layer_stands_for_many_under_reentrant_checkpoints() {
+    let base = "shard=fsdp2&gc=reentrant&s=256&gpus=8";
+    let settings = [
+        "m=meta-llama/Llama-3.1-8B&method=full&p=bf16",
+        "m=meta-llama/Llama-3.1-8B&method=full&p=amp-bf16&st=trl&ga=2",
+        "m=meta-llama/Llama-3.1-8B&method=lora&p=amp-bf16-weights&st=trl&mask=padded",
+        "m=google/gemma-3-4b-it&method=full&p=amp-bf16&st=trl&mask=padded",
+        "m=Qwen/Qwen2.5-0.5B&method=full&p=amp-bf16&wrap=accelerate&gpus=2",
+    ];
+    answer_alike(settings.map(|settings| format!("{base}&{settings}")));
+}
+
 /// The same under torchtitan, whose layers are of two kinds where every second one runs again; and what of it is refused.
 #[test]
 fn one_layer_stands_for_many_under_torchtitan() {

@@ -77,9 +77,9 @@ pub(in crate::step) struct Fsdp2 {
     owners: Vec<u32>,
     /// What was gathered for the unit that ran last in forward, until the next has been gathered (`AllGatherState`).
     kept: StorageId,
-    /// What was gathered ahead in backward, and for which unit.
+    /// What was gathered ahead in backward, for which unit, and where that is a body's for the one before all of its runs.
     ahead: StorageId,
-    ahead_of: usize,
+    ahead_of: [Option<usize>; 2],
     /// The input of the last reduction, until the next one begins (`ReduceScatterState`).
     reduced: StorageId,
 }
@@ -93,6 +93,9 @@ struct Unit {
     times: Vec<u32>,
     /// The unit that ran before it in forward.
     before: Option<usize>,
+    /// Of the first unit of a body that runs on behalf of others, the one that ran before all of them: what the last of the runs gathers
+    /// ahead is that one's.
+    before_all: Option<usize>,
     /// The whole parameters, while they are there.
     gathered: Vec<StorageId>,
     /// The gradient of all its shards, and the parameters that it is of: those that nothing runs have none.
@@ -110,6 +113,7 @@ impl Unit {
             times: vec![1; ids.len()],
             params: ids,
             before: None,
+            before_all: None,
             gathered: Vec::new(),
             grad: NOTHING,
             arrived: Vec::new(),
@@ -158,7 +162,7 @@ impl Fsdp2 {
             owners: Vec::new(),
             kept: NOTHING,
             ahead: NOTHING,
-            ahead_of: 0,
+            ahead_of: [None; 2],
             root: 0,
             tower: 0,
             last_layer: None,
@@ -260,6 +264,7 @@ impl Fsdp2 {
             let begins = self.begins_with(*first);
             let before = self.units[begins].before;
             alike &= before.is_some_and(|before| self.is_gathered_alike(params, [before, *last]));
+            self.units[begins].before_all = before;
             self.units[begins].before = Some(*last);
         }
         alike
@@ -296,7 +301,9 @@ impl Fsdp2 {
         }
         let output = match self.ahead {
             // a layer that is recomputed comes to an adapter that was gathered for its backward
-            ahead if ahead != NOTHING && self.ahead_of == unit => std::mem::replace(&mut self.ahead, NOTHING),
+            ahead if ahead != NOTHING && self.ahead_of.contains(&Some(unit)) => {
+                std::mem::replace(&mut self.ahead, NOTHING)
+            }
             _ => self.gather(heap, params, unit),
         };
         self.copy_out(heap, params, unit);
@@ -336,7 +343,7 @@ impl Fsdp2 {
         let is_there = |next: usize| Some(next) == self.of_chunks() && !self.units[next].gathered.is_empty();
         if self.reshards && !self.is_tail(next) && !is_there(next) && !self.is_whole_again(next) {
             self.ahead = self.gather(heap, params, next);
-            self.ahead_of = next;
+            self.ahead_of = [Some(next), self.units[unit].before_all];
         }
     }
 

@@ -7,7 +7,7 @@ class Scenario(TypedDict, total=False):
     """What a user can choose; what is left out takes its default."""
 
     #: What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference)
-    task: Literal["sft", "classify", "embed", "dpo", "kto", "orpo", "cpo", "simpo", "reward", "grpo", "rloo", "ppo", "distil", "generate"]
+    task: Literal["sft", "generate", "classify", "embed", "dpo", "kto", "orpo", "cpo", "simpo", "reward", "grpo", "rloo", "ppo", "distil"]
 
     #: The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters
     model: Union[str, Dict[str, Any]]
@@ -219,7 +219,7 @@ class Scenario(TypedDict, total=False):
     #: The card: its name, or an amount of memory
     gpu: str
 
-    #: How many such cards train the model together, each with a micro-batch of its own
+    #: How many such cards train the model together, each with a micro-batch of its own; 2x4 are two machines of four
     gpus: int
 
     #: How many of the GPUs one machine has at most, linked to each other; between machines they wait for a network
