@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::plan::{Offer, Pace, Span};
+use crate::plan::{Exchange, Offer, Pace, Span};
 use crate::scenario::Scenario;
-use crate::units::grouped;
+use crate::units::{Bytes, grouped};
 
 /// What is said of a run's speed: a name and words for each line.
 pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String)> {
@@ -41,6 +41,7 @@ pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String
     };
     lines.push(("Price", price));
     lines.push(("Time goes to", shares(pace)));
+    lines.extend(sent(pace).map(|words| ("Between GPUs", words)));
     if let Some(without) = pace.without {
         lines.push(("Without", without.to_owned()));
     }
@@ -108,6 +109,31 @@ fn shares(pace: &Pace) -> String {
         .join(", ")
 }
 
+/// What each of several GPUs sends in a step, for how long, and over what: `26.2 GiB from each in 61 ms, while it computes, within one machine`.
+fn sent(pace: &Pace) -> Option<String> {
+    let (bytes, exchange) = pace.sent;
+    if bytes == Bytes::ZERO {
+        return None;
+    }
+    let while_it = match exchange {
+        Exchange { apart: 0.0, .. } => "while it computes",
+        Exchange { beside: 0.0, .. } => "while it waits",
+        Exchange { .. } => "partly while it computes",
+    };
+    let seconds = exchange.beside + exchange.apart;
+    let took = if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") };
+    let machines = (pace.gpus / pace.of_a_machine.max(1)).max(1);
+    let over = match machines {
+        1 => "within one machine".to_owned(),
+        _ => format!(
+            "among {} machines of {}, by a network adapter for each GPU",
+            grouped(machines),
+            grouped(pace.of_a_machine)
+        ),
+    };
+    Some(format!("{bytes} from each in {took} at the rates of the wires, {while_it}, {over}"))
+}
+
 /// `2,700 (2,200 to 3,400)`.
 fn between(span: Span, write: impl Fn(f64) -> String) -> String {
     format!("{} ({} to {})", write(span.typical), write(span.least), write(span.most))
@@ -146,6 +172,9 @@ pub fn pace_json(scenario: &Scenario, pace: &Pace) -> Value {
         "first_token_seconds": pace.prompts,
         "further_token_seconds": pace.per_token,
         "spent_seconds": pace.spent,
+        "sent_by_each_gpu": pace.sent.0,
+        "sending_seconds": { "beside_computing": pace.sent.1.beside, "apart": pace.sent.1.apart },
+        "gpus_of_a_machine": pace.of_a_machine,
         "without": pace.without,
         "tokens": tokens,
         "hours": pace.hours(tokens),
@@ -167,6 +196,21 @@ mod tests {
         assert_eq!(duration(span(0.5)), "500 ms (400 to 625)");
         assert_eq!(duration(span(3_600.0 * 4.0)), "4.0 h (3.2 to 5.0)");
         assert_eq!(duration(span(0.0)), "0.0 ms (0.0 to 0.0)");
+    }
+
+    #[test]
+    fn what_gpus_send_each_other_is_said() {
+        let told = |link: &str| {
+            let scenario =
+                &crate::share::decode(&format!("method=full&p=amp-bf16&gpu=h100-sxm-80gb&{link}")).scenarios[0];
+            let memory = crate::estimate::estimate(scenario).memory.expect("it has an answer");
+            sent(&crate::plan::pace(scenario, &memory).unwrap_or_else(|issue| panic!("{issue}")))
+        };
+        let within = told("gpus=8&shard=fsdp2").expect("they send");
+        assert!(within.ends_with("while it computes, within one machine"), "{within}");
+        let among = told("gpus=8&node=4&shard=fsdp2").expect("they send");
+        assert!(among.ends_with("among 2 machines of 4, by a network adapter for each GPU"), "{among}");
+        assert_eq!(told("gpus=1"), None);
     }
 
     #[test]

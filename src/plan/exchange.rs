@@ -11,9 +11,9 @@ use crate::scenario::{Cluster, Scenario, Sharding};
 use crate::units::grouped;
 use crate::work::Sent;
 
-/// Seconds that a step's exchange takes.
+/// Seconds that a step's exchange takes at the rates of the wires.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Exchange {
+pub struct Exchange {
     /// While the GPU computes.
     pub beside: f64,
     /// While it waits.

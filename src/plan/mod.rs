@@ -39,6 +39,7 @@ pub use cell::{FitCell, Measure};
 pub use contexts::{BATCHES, CONTEXTS, ContextCell, ContextRow, contexts};
 pub use counts::GPU_COUNTS;
 pub(crate) use each::each;
+pub use exchange::Exchange;
 pub use fit::{Fit, Margin, fits, within};
 pub use gpus::{Layout, fewest_gpus, on_gpus};
 pub use largest::{HeldModel, LargestModel, largest_in_words, largest_model, of_catalogue};

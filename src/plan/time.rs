@@ -19,7 +19,7 @@ use crate::model::blocks::FeedForward;
 use crate::scenario::{
     Compile, CpuOffload, Lengths, Optimizer, Precision, Scenario, Split, Task, TeacherWeights,
 };
-use crate::units::grouped;
+use crate::units::{Bytes, grouped};
 use crate::work::Work;
 
 /// A figure that is known roughly.
@@ -120,7 +120,9 @@ pub struct Pace {
     /// How many GPUs train.
     pub gpus: u64,
     /// How many of them a machine has.
-    of_a_machine: u64,
+    pub of_a_machine: u64,
+    /// Bytes that each of them sends to others in a step, and how long that takes.
+    pub sent: (Bytes, Exchange),
 }
 
 impl Pace {
@@ -242,7 +244,8 @@ pub fn pace(scenario: &Scenario, memory: &Memory) -> Result<Pace, Issue> {
         return Err(unknown());
     }
     let travel = travel(memory, &gpu, own.typical());
-    let Exchange { beside, apart } = exchange(work.sent, scenario, &gpu)?;
+    let exchanged = exchange(work.sent, scenario, &gpu)?;
+    let Exchange { beside, apart } = exchanged;
     let mut spent = own.spent;
     spent.exchange = (beside - own.typical()).max(0.0) + apart;
     let idle = idle(scenario);
@@ -268,6 +271,7 @@ pub fn pace(scenario: &Scenario, memory: &Memory) -> Result<Pace, Issue> {
         without: without(scenario),
         machine: cheapest(&gpu.slug, scenario.cluster.of_a_machine()),
         of_a_machine: scenario.cluster.of_a_machine(),
+        sent: (Bytes(work.sent.total()), exchanged),
         price: scenario.data.price(),
         gpus,
     })
