@@ -42,7 +42,9 @@ warnings.filterwarnings("ignore")
 
 import measure
 import torch
+import torchao_switches  # noqa: F401 adds the switch "base": "int8", "torchao-int8"
 import trl
+import tuner_switches  # noqa: F401 adds tuners of peft other than LoRA ("adapter")
 from transformers import TrainerCallback, masking_utils
 
 OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", rollouts="server", divergence="tiles", classes=2, teacher={}, args={}, engine=None, world=1, ds={},

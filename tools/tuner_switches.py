@@ -6,6 +6,8 @@
 """
 import measure
 
+measure.DEFAULTS.setdefault("adapter", "lora")
+
 
 def dora(peft, given, case):
     return peft.LoraConfig(use_dora=True, **given)

@@ -64,7 +64,8 @@ pub(super) fn eight_bit(architecture: &Architecture, member: &Member) -> Result<
         let message = format!("{} over weights in {} is not modelled", member.lora.tuner, format.label());
         return Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or LoRA"));
     }
-    if (quantiser, trainer, liger_kernels) == (Quantiser::Transformers, Trainer::Loop, false) {
+    let is_compared = matches!(trainer, Trainer::Loop | Trainer::Trl) && quantiser == Quantiser::Transformers;
+    if is_compared && !liger_kernels {
         return Ok(());
     }
     let message = format!("weights in {} under {} are not modelled", format.label(), member.stack.label());
