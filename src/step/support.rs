@@ -200,6 +200,14 @@ pub(super) fn followed(machine: &Machine, member: &Member, highest: Bytes) -> Re
         };
         return Err(Issue::error(field, message).with_fix(fix));
     }
+    if machine.with(|state| state.parallel.is_lost()) {
+        // deepspeed 0.19.8 partitioned_param_coordinator.py `_fetch_sub_module_impl`; peft 0.21 tuners/lora/layer.py `_activate_lora`
+        let message = "peft takes the experts' matrices out of their module while it runs (ParamWrapper), so that DeepSpeed does not gather there what the \
+                       pass that it recorded has next, and stops (\"tracing error at step\"): it gets by where gathering ahead passes over them, \
+                       which ends at so many live parameters";
+        let fix = "keep adapters off the experts (attention's layers), raise stage3_max_live_parameters, or choose FSDP2";
+        return Err(Issue::error(Field::LoraTargets, message).with_fix(fix));
+    }
     if highest >= LARGEST { Err(too_large()) } else { Ok(()) }
 }
 

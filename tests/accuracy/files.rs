@@ -270,6 +270,9 @@ pub static ADAPTER_RANKS: File = File::of("adapter-ranks");
 /// One rank of trl's trainers on preferences and answers of mixtures of experts: all were measured before any was predicted.
 pub static EXPERT_TRAINERS: File = File::of("expert-trainers");
 
+/// One rank of mixtures of experts, most under ZeRO-3 with adapters on the experts: all were measured before any of them was predicted.
+pub static EXPERT_RANKS: File = File::of("expert-ranks");
+
 /// Liger's kernels of layers under trl's trainers: all were measured before any was predicted.
 pub static TRL_LIGER: File = File::of("trl-liger");
 
@@ -325,7 +328,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 66] = [
+pub static FILES: [&File; 67] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -378,6 +381,7 @@ pub static FILES: [&File; 66] = [
     &FLOAT8_RANKS,
     &ADAPTER_RANKS,
     &EXPERT_TRAINERS,
+    &EXPERT_RANKS,
     &TRL_LIGER,
     &COMPILED,
     &COMPILED_MODEL,

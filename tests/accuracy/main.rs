@@ -263,6 +263,11 @@ fn every_rank_of_trls_trainers_with_experts_is_predicted() {
 }
 
 #[test]
+fn every_rank_with_adapters_on_experts_is_predicted() {
+    EXPERT_RANKS.is_predicted(43, [0.01, 0.03, 0.055], [0.2, 8.0, 10.4]);
+}
+
+#[test]
 fn every_row_of_ligers_layers_under_trl_is_predicted() {
     TRL_LIGER.is_predicted(24, [0.001, 0.033, 0.033], [0.001, 0.14, 0.89]);
 }

@@ -323,3 +323,24 @@ fn sequences_that_gpus_share_have_an_answer_under_accelerate() {
     let sees = by_accelerate("Qwen/Qwen2.5-VL-3B-Instruct", "32768", "");
     assert!(sees.contains("a model that sees where GPUs share each sequence was not compared"), "{sees}");
 }
+
+/// LoRA's default adapts the experts of a mixture: ZeRO-3 gathers them, or stops where its trace is not followed.
+#[test]
+fn adapters_on_experts_are_answered_under_zero3() {
+    let run = |more: &str| {
+        let asked = ["estimate", "--gpus", "8", "--method", "lora", "--shard", "zero3", "--model"];
+        headroom(&[&asked[..], &more.split(' ').collect::<Vec<_>>()].concat())
+    };
+    for answered in [
+        "Qwen/Qwen3-30B-A3B",
+        "openai/gpt-oss-20b --stack trl",
+        "meta-llama/Llama-4-Scout-17B-16E-Instruct --lora-targets q_proj,k_proj,v_proj,o_proj",
+        "zai-org/GLM-4.5-Air --lora-targets q_proj,k_proj,v_proj,o_proj",
+        "zai-org/GLM-4.5-Air --max-live-parameters 100000000000",
+    ] {
+        let answer = run(answered);
+        assert!(!answer.err.contains("error"), "{answered}: {}", answer.err);
+    }
+    let stopped = run("zai-org/GLM-4.5-Air");
+    assert!(stopped.err.contains("tracing error at step"), "{}", stopped.err);
+}

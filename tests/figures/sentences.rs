@@ -330,6 +330,14 @@ pub const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "docs/accuracy.md",
+        "`data/measurements/expert-ranks.json`: {expert-ranks rows} steps of one rank with mixtures of experts",
+    ),
+    (
+        "docs/accuracy.md",
+        "What ranks with adapted experts allocate at their peak differs by {expert-ranks allocated median} % in the median and {expert-ranks allocated worst} % at worst, what they reserve by {expert-ranks reserved median} % and {expert-ranks reserved worst} %",
+    ),
+    (
+        "docs/accuracy.md",
         "`data/measurements/trl-liger.json`: {trl-liger rows} steps of trl's trainers with Liger's kernels of the layers",
     ),
     (

@@ -49,9 +49,13 @@ impl BoundLayer<'_> {
         for layer in self.linears.iter().chain(&self.expert_layers) {
             if names.iter().any(|name| name.strip_prefix(layer.name).is_some_and(|rest| rest == ".weight")) {
                 own.extend([Some(layer.weight.id()), layer.bias].into_iter().flatten());
+                own.extend(layer.adapter.iter().flat_map(|adapter| [adapter.a, adapter.b]));
             }
         }
-        own.extend(self.experts.iter().flat_map(|expert| [Some(expert.weight), expert.bias]).flatten());
+        for expert in &self.experts {
+            own.extend([Some(expert.weight), expert.bias].into_iter().flatten());
+            own.extend(expert.adapter.iter().flat_map(|adapter| [adapter.a, adapter.b]));
+        }
         [own.iter().min(), own.iter().max()].map(|end| end.copied().unwrap_or_default())
     }
 

@@ -4,7 +4,7 @@ use super::vision::{Crossing, Sighted};
 use super::{Apart, Pass, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
-use crate::model::modeling::Code;
+use crate::model::modeling::{Code, Router};
 use crate::scenario::software::ModelCode;
 use crate::scenario::{Checkpointing, Mask};
 use crate::step::autograd::{Edge, HELD};
@@ -296,7 +296,11 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn embed_ids(&self, ids: Option<&Tensor<'a>>) -> Tensor<'a> {
         let table = &self.architecture.embeddings.tokens;
         let scaled = self.architecture.embeddings.scaled;
-        let module = Module::Own([Some(self.outside.tokens), None]);
+        if self.modeling.router == Router::Every {
+            // models/llama4 `self.embed_tokens(input_ids.to(self.embed_tokens.weight.device))`
+            self.machine.with(|state| state.read_outside(self.outside.tokens));
+        }
+        let module = Module::of([Some(self.outside.tokens), None]);
         let look_up = || {
             let hidden = self.within(table.name, &roles::EMBEDDING, || {
                 self.machine.with(|state| state.enter_module(module, false));

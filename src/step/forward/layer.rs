@@ -462,9 +462,9 @@ impl<'a> Pass<'_, 'a> {
 
     /// Runs a layer's mixer, a module that is given its input by name. Its own parameters are those of no module inside it.
     fn by_name(&self, layer: &BoundLayer<'a>, body: impl FnOnce() -> Mixed<'a>) -> Mixed<'a> {
-        let own = [layer.bare.first().copied(), layer.bare.get(1).copied()];
+        let own = [layer.sinks, layer.bare.first().copied(), layer.bare.get(1).copied(), None];
         let module = match own {
-            [None, None] => Module::Container(Container::SelfAttention, layer.number as u32),
+            [None, None, None, None] => Module::Container(Container::SelfAttention, layer.number as u32),
             [..] => Module::Own(own),
         };
         let mut weights = None;

@@ -7,7 +7,9 @@ use super::stacks::torchtune::positions::Positions;
 use super::tuners::Shared;
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
-use crate::model::blocks::{BareParam, Conv, Divided, Linear, LinearClass, Moe, Norm, NormKind, Table};
+use crate::model::blocks::{
+    BareParam, Conv, Divided, ExpertLayout, Linear, LinearClass, Moe, Norm, NormKind, Table,
+};
 use crate::model::modeling::{Liger, Modeling};
 use crate::scenario::software::{ModelCode, Quantiser, Software, Trainer};
 use crate::scenario::tuners::Scaled;
@@ -231,23 +233,25 @@ impl Loader<'_> {
         let in_layer = std::mem::replace(&mut self.state.params.in_layer, false);
         // FSDP2 cuts it along the first of them: between experts
         let by_expert = self.state.parallel.has_units();
-        let mut make = |input: u64, output: u64, rank: u64| {
+        let as_stored = moe.names.layout == ExpertLayout::InOut;
+        let lays =
+            [(moe.hidden, first, lora.rank.saturating_mul(2)), (moe.expert_width, moe.hidden, lora.rank)];
+        let mut make = |(input, output, _): (u64, u64, u64)| {
             let shape = match by_expert {
                 true => (moe.experts, output.saturating_mul(input)),
                 false => (moe.experts.saturating_mul(output), input),
             };
             let weight = self.parameter(shape);
             let bias = moe.expert_bias.then(|| self.parameter((moe.experts, output)));
-            let adapter = adapted.then(|| {
-                let rank = rank.saturating_mul(moe.experts);
-                Adapter { rank, dropout: false, ..self.adapter_of((rank, input), (output, rank), None) }
-            });
-            Expert { weight, bias, experts: moe.experts, input, output, adapter }
+            Expert { weight, bias, experts: moe.experts, input, output, as_stored, adapter: None }
         };
-        let experts = vec![
-            make(moe.hidden, first, lora.rank.saturating_mul(2)),
-            make(moe.expert_width, moe.hidden, lora.rank),
-        ];
+        let mut experts = Vec::from(lays.map(&mut make));
+        // its wrappers lie around the module that both are of
+        for (expert, (input, output, rank)) in experts.iter_mut().zip(lays).filter(|_| adapted) {
+            let rank = rank.saturating_mul(moe.experts);
+            let made = self.adapter_of((rank, input), (output, rank), None);
+            expert.adapter = Some(Adapter { rank, dropout: false, ..made });
+        }
         self.state.params.in_layer = in_layer;
         self.cut_when_saved.extend(experts.first().filter(|_| moe.gated).map(|first| first.weight));
         if self.member.method == Method::Qlora {
@@ -265,7 +269,7 @@ impl Loader<'_> {
         let each = shapes.iter().flat_map(|shape| (0..moe.experts).map(move |_| *shape));
         each.map(|(input, output)| {
             let weight = self.parameter((output, input));
-            Expert { weight, bias: None, experts: 1, input, output, adapter: None }
+            Expert { weight, bias: None, experts: 1, input, output, as_stored: false, adapter: None }
         })
         .collect()
     }

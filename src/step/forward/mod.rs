@@ -477,6 +477,11 @@ impl<'a> Pass<'_, 'a> {
         self.machine.leave_forward(result, self.wrappers(), self.shards)
     }
 
+    /// What the model returns beside that, whose gradient begins the backward pass as well.
+    fn further_result(&self, result: &Tensor<'a>) -> Tensor<'a> {
+        self.machine.further_result(result, self.wrappers())
+    }
+
     /// The head without a loss: `outputs = model(input_ids)`, which is dropped at once.
     fn logits_alone(&self, hidden: Hidden<'a>) {
         let Hidden { states, given: _, ids, encoded } = hidden;

@@ -54,9 +54,11 @@ impl<'a> Pass<'_, 'a> {
             let [first, last] = layer.experts[..] else {
                 return given.unmodelled("experts without two layers");
             };
-            let module = Module::Own([Some(first.weight), Some(last.weight)]);
-            self.machine.module(module, given, |given| {
-                self.chosen_experts(layer, moe, given, &weights, indices.clone())
+            let module = Module::Own([Some(first.weight), first.bias, Some(last.weight), last.bias]);
+            self.through_wrappers([&first, &last], given, |given, deltas| {
+                self.machine.module(module, given, |given| {
+                    self.chosen_experts(layer, moe, given, (&weights, indices.clone()), deltas)
+                })
             })
         });
         drop(narrow);
@@ -117,18 +119,54 @@ impl<'a> Pass<'_, 'a> {
         (sum, Some(chosen))
     }
 
-    /// `F.linear(hidden_states, self.weight)`, in float32 where that is asked for, the weight adapted where LoRA's targets
-    /// name it. What the adapter adds lives as long as the router runs.
+    /// Runs the experts inside peft's wrappers of their matrices, which wrap the last ones first.
+    pub(super) fn through_wrappers(
+        &self,
+        [first, last]: [&Expert; 2],
+        x: &Tensor<'a>,
+        body: impl FnOnce(&Tensor<'a>, [Option<&Delta<'a>>; 2]) -> Tensor<'a>,
+    ) -> Tensor<'a> {
+        // what these make of the matrices knows of no adapter
+        let plain = self.copies_experts()
+            || liger::patched(self.member, self.architecture).is_some_and(|patched| patched.experts);
+        if plain {
+            return body(x, [None; 2]);
+        }
+        Delta::wrapped(self.machine, x, last, |x, last| {
+            Delta::wrapped(self.machine, x, first, |x, first| body(x, [first, last]))
+        })
+    }
+
+    /// A router's matrix as a parameter, which peft adapts where LoRA's targets name it.
+    pub(super) fn router_matrix(&self, layer: &BoundLayer<'a>, moe: &Moe) -> Option<Expert> {
+        let bound = layer.linear(&moe.router);
+        let (input, output) = (bound.shape.input, bound.shape.output);
+        match (bound.adapter, bound.weight) {
+            (Some(_), Weight::Plain(weight)) => Some(Expert {
+                weight,
+                bias: None,
+                experts: 1,
+                input,
+                output,
+                as_stored: false,
+                adapter: bound.adapter,
+            }),
+            _ => None,
+        }
+    }
+
+    /// `F.linear(hidden_states, self.weight)`, in float32 where that is asked for, the weight with what an adapter adds, which lives
+    /// as long as the router runs.
     pub(super) fn router_logits(
         &self,
         layer: &BoundLayer<'a>,
         moe: &Moe,
         x: &Tensor<'a>,
         float: bool,
-    ) -> (Tensor<'a>, Option<(Tensor<'a>, Delta<'a>)>) {
+        delta: Option<&Delta<'a>>,
+    ) -> (Tensor<'a>, Option<Tensor<'a>>) {
         let bound = layer.linear(&moe.router);
-        let (Some(adapter), Weight::Plain(weight)) = (self.machine.active(bound.adapter), bound.weight)
-        else {
+        let (Some(delta), Some(expert)) = (delta, self.router_matrix(layer, moe)) else {
             let logits = if float {
                 x.to(Dtype::F32).through_float(&bound)
             } else if moe.router_is_linear {
@@ -138,15 +176,12 @@ impl<'a> Pass<'_, 'a> {
             };
             return (logits, None);
         };
-        let (input, output) = (bound.shape.input, bound.shape.output);
-        let expert = Expert { weight, bias: None, experts: 1, input, output, adapter: Some(adapter) };
-        let delta = Delta::activate(self.machine, &expert, adapter);
         let x = x.flattened();
         let x = if float { x.to(Dtype::F32) } else { x };
         let adapted = delta.adapted(self.machine, &expert);
         let weight = adapted.to(if float { Dtype::F32 } else { adapted.value.dtype });
         let output = x.apply(|state, x| state.linear_with(x, bound.shape, &weight.value, None));
-        (output, Some((adapted, delta)))
+        (output, Some(adapted))
     }
 
     /// `grouped_mm_experts_forward`: rows sorted by expert, two grouped products, rows put back and summed.
@@ -155,8 +190,8 @@ impl<'a> Pass<'_, 'a> {
         layer: &BoundLayer<'a>,
         moe: &Moe,
         x: &Tensor<'a>,
-        weights: &Tensor<'a>,
-        indices: Tensor<'a>,
+        (weights, indices): (&Tensor<'a>, Tensor<'a>),
+        [first_delta, last_delta]: [Option<&Delta<'a>>; 2],
     ) -> Tensor<'a> {
         let [first, last] = layer.experts[..] else { return x.unmodelled("experts without two layers") };
         if self.copies_experts() {
@@ -165,13 +200,9 @@ impl<'a> Pass<'_, 'a> {
         if liger::patched(self.member, self.architecture).is_some_and(|patched| patched.experts) {
             return x.liger_experts(moe, [weights, &indices], [&first, &last]);
         }
-        // peft wraps the last matrices first
-        let active = |expert: &Expert| self.machine.active(expert.adapter);
-        let last_delta = active(&last).map(|adapter| Delta::activate(self.machine, &last, adapter));
-        let first_delta = active(&first).map(|adapter| Delta::activate(self.machine, &first, adapter));
         let rows = indices.value.numel;
         let [ids, order] = indices.sorted();
-        let selected = {
+        let mut selected = {
             let tokens = order.fresh(rows, Dtype::I64, &TOKEN_OF_ROW);
             let selected = x.rows_at(&tokens, rows, moe.hidden);
             let dims = Dims::Chosen(self.batch.tokens(), moe.top_k);
@@ -185,9 +216,9 @@ impl<'a> Pass<'_, 'a> {
         self.machine.with(|state| state.scratch(1023, &CUMSUM_STORAGE));
         let padding = ids.fresh(rows, Dtype::Bool, &SENTINELS);
         // what an adapter makes of them stays until its module is left
-        let first_matrices = self.matrices(&first, first_delta.as_ref());
+        let first_matrices = self.matrices(&first, first_delta);
         let mut biases = first.bias.map(|bias| self.biases_of(bias, &ids, &first));
-        let selected = selected.masked_fill_in_place(&padding);
+        selected = selected.masked_fill_in_place(&padding);
         let mut output = selected.grouped(&first_matrices, &offsets, &first);
         if let Some(biases) = &biases {
             output = output.add_in_place(biases);
@@ -203,7 +234,7 @@ impl<'a> Pass<'_, 'a> {
             let active = gate.activated(moe.act, &layer.params);
             active.mul(&up)
         };
-        let last_matrices = self.matrices(&last, last_delta.as_ref());
+        let last_matrices = self.matrices(&last, last_delta);
         biases = last.bias.map(|bias| self.biases_of(bias, &ids, &last));
         output = output.grouped(&last_matrices, &offsets, &last);
         if let Some(biases) = &biases {
@@ -217,7 +248,7 @@ impl<'a> Pass<'_, 'a> {
         let sum = weighted.split_heads().sum_groups(moe.top_k);
         let result = sum.to(x.value.dtype);
         drop(biases);
-        drop((row_weights, ids, order, selected));
+        drop((ids, order, selected, row_weights));
         drop((short, counts, offsets, padding));
         drop((output, weighted, inverse, sum));
         drop((first_matrices, last_matrices));

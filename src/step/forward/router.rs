@@ -7,6 +7,7 @@ use super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::Moe;
 use crate::model::modeling::Router;
+use crate::step::ops::experts::Delta;
 use crate::step::parallel::Module;
 use crate::step::tensor::Tensor;
 use crate::step::what::{EXPERTS, What, torch};
@@ -42,36 +43,55 @@ impl<'a> Pass<'_, 'a> {
     /// Runs the router on rows of tokens: a module whose own parameter its weight is.
     pub(super) fn routed(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         if moe.router_is_linear || moe.layers.is_some() {
-            return self.decided(layer, moe, x);
+            return self.decided(layer, moe, x, None);
         }
-        let module = Module::Own([Some(layer.linear(&moe.router).weight.id()), None]);
+        let router = layer.linear(&moe.router);
+        let module = Module::of([Some(router.weight.id()), router.bias]);
         let mut beside = None;
-        let weights = self.machine.module(module, x, |x| {
-            let Routed { logits, weights, indices } = self.decided(layer, moe, x);
-            beside = Some((logits, indices));
-            weights
-        });
+        let mut run = |x: &Tensor<'a>, delta: Option<&Delta<'a>>| {
+            self.machine.module(module, x, |x| {
+                let Routed { logits, weights, indices } = self.decided(layer, moe, x, delta);
+                beside = Some((logits, indices));
+                weights
+            })
+        };
+        let weights = match self.router_matrix(layer, moe) {
+            Some(matrix) => Delta::wrapped(self.machine, x, &matrix, run),
+            None => run(x, None),
+        };
         let (logits, indices) = beside.unwrap_or_else(|| (weights.clone(), weights.clone()));
         Routed { logits, weights, indices }
     }
 
-    fn decided(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
+    fn decided(
+        &self,
+        layer: &BoundLayer<'a>,
+        moe: &Moe,
+        x: &Tensor<'a>,
+        delta: Option<&Delta<'a>>,
+    ) -> Routed<'a> {
         match self.modeling.router {
-            Router::Mixtral | Router::Qwen | Router::Plain => self.softmax_router(layer, moe, x),
-            Router::Groups => self.sigmoid_router(layer, moe, x),
-            Router::Sigmoid => self.corrected_sigmoid_router(layer, moe, x),
-            Router::SoftGroups => self.soft_group_router(layer, moe, x),
-            Router::Corrected => self.corrected_router(layer, moe, x),
-            Router::Every => self.every_expert_router(layer, moe, x),
-            Router::BestFirst | Router::BestFirstInPlace => self.best_first_router(layer, moe, x),
+            Router::Mixtral | Router::Qwen | Router::Plain => self.softmax_router(layer, moe, x, delta),
+            Router::Groups => self.sigmoid_router(layer, moe, x, delta),
+            Router::Sigmoid => self.corrected_sigmoid_router(layer, moe, x, delta),
+            Router::SoftGroups => self.soft_group_router(layer, moe, x, delta),
+            Router::Corrected => self.corrected_router(layer, moe, x, delta),
+            Router::Every => self.every_expert_router(layer, moe, x, delta),
+            Router::BestFirst | Router::BestFirstInPlace => self.best_first_router(layer, moe, x, delta),
         }
     }
 
     /// mixtral, qwen: softmax over all experts, the best of them, divided by their sum.
-    fn softmax_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
+    fn softmax_router(
+        &self,
+        layer: &BoundLayer<'a>,
+        moe: &Moe,
+        x: &Tensor<'a>,
+        delta: Option<&Delta<'a>>,
+    ) -> Routed<'a> {
         let (logits, _adapted) = match moe.layers {
             Some(_) => (x.through(&layer.linear(&moe.router)), None),
-            None => self.router_logits(layer, moe, x, false),
+            None => self.router_logits(layer, moe, x, false, delta),
         };
         let probabilities = if self.modeling.router == Router::Mixtral {
             let float = logits.to(Dtype::F32);
@@ -91,8 +111,14 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// granitemoe, gpt_oss: the best logits, softmax over them.
-    fn best_first_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let (mut logits, _adapted) = self.router_logits(layer, moe, x, false);
+    fn best_first_router(
+        &self,
+        layer: &BoundLayer<'a>,
+        moe: &Moe,
+        x: &Tensor<'a>,
+        delta: Option<&Delta<'a>>,
+    ) -> Routed<'a> {
+        let (mut logits, _adapted) = self.router_logits(layer, moe, x, false, delta);
         if self.modeling.router == Router::BestFirst {
             logits = logits.to(Dtype::F32);
         }
@@ -143,8 +169,14 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// models/deepseek_v3 `DeepseekV3TopkRouter`.
-    fn sigmoid_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, moe, x, true);
+    fn sigmoid_router(
+        &self,
+        layer: &BoundLayer<'a>,
+        moe: &Moe,
+        x: &Tensor<'a>,
+        delta: Option<&Delta<'a>>,
+    ) -> Routed<'a> {
+        let (logits, _adapted) = self.router_logits(layer, moe, x, true, delta);
         let scores = logits.keeping_output(&torch::SIGMOID);
         let mut for_choice = self.of_tokens(scores.value.numel, Dtype::F32, &torch::ADD);
         let choice = self.group_choice(moe, &for_choice, true);
@@ -172,8 +204,14 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// models/minimax_m2 `MiniMaxM2TopKRouter`: unlike deepseek's, its choice is part of the graph.
-    fn corrected_sigmoid_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, moe, x, false);
+    fn corrected_sigmoid_router(
+        &self,
+        layer: &BoundLayer<'a>,
+        moe: &Moe,
+        x: &Tensor<'a>,
+        delta: Option<&Delta<'a>>,
+    ) -> Routed<'a> {
+        let (logits, _adapted) = self.router_logits(layer, moe, x, false, delta);
         let all = {
             let float = logits.to(Dtype::F32);
             float.keeping_output(&torch::SIGMOID)
@@ -190,8 +228,14 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// models/deepseek_v2 `DeepseekV2TopkRouter`.
-    fn soft_group_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, moe, x, true);
+    fn soft_group_router(
+        &self,
+        layer: &BoundLayer<'a>,
+        moe: &Moe,
+        x: &Tensor<'a>,
+        delta: Option<&Delta<'a>>,
+    ) -> Routed<'a> {
+        let (logits, _adapted) = self.router_logits(layer, moe, x, true, delta);
         let mut scores = logits.softmax_float();
         let choice = (moe.groups[0] > 1).then(|| {
             let choice = self.group_choice(moe, &scores, false);
@@ -206,9 +250,15 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// models/ernie4_5_moe `Ernie4_5_MoeTopKRouter`.
-    fn corrected_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
+    fn corrected_router(
+        &self,
+        layer: &BoundLayer<'a>,
+        moe: &Moe,
+        x: &Tensor<'a>,
+        delta: Option<&Delta<'a>>,
+    ) -> Routed<'a> {
         let outer = self.machine.with(|state| state.autocast.take());
-        let (logits, _adapted) = self.router_logits(layer, moe, x, true);
+        let (logits, _adapted) = self.router_logits(layer, moe, x, true, delta);
         let all = logits.softmax();
         let chosen = (all.value.numel / moe.experts.max(1)).saturating_mul(moe.top_k);
         let indices = {

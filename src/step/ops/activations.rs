@@ -45,7 +45,7 @@ impl<'m> Tensor<'m> {
         parameters: &[(&'static str, ParamId)],
     ) -> Tensor<'m> {
         let module = match act {
-            Activation::Xielu => Module::Own(xielu_parameters(parameters)),
+            Activation::Xielu => Module::of(xielu_parameters(parameters)),
             _ => Module::Container(Container::Activation, 0),
         };
         self.machine.module(module, self, |own| own.activated_as(act, parameters))

@@ -10,8 +10,10 @@ use super::shape::INPUT;
 use super::views::reshape_backward;
 use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, INPUTS, Node, Results};
+use crate::step::heap::NOTHING;
 use crate::step::kernels;
 use crate::step::machine::{Machine, State};
+use crate::step::parallel::Module;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, torch};
@@ -47,8 +49,19 @@ pub(in crate::step) struct Expert {
     pub experts: u64,
     pub input: u64,
     pub output: u64,
+    /// Whether the product takes them as they are stored, and no view of them (`is_transposed`).
+    pub as_stored: bool,
     /// An adapter of the parameter itself.
     pub adapter: Option<Adapter>,
+}
+
+impl Expert {
+    /// What a product keeps of the matrices: of a parameter itself nothing but the parameter, where no checkpoint runs again, which
+    /// detaches all that is saved (torch/utils/checkpoint.py `_recomputation_hook`).
+    fn kept(&self, state: &State, weight: &Value) -> Value {
+        let detaches = state.recomputing && !state.graph.reentrant;
+        if self.as_stored && !detaches { *weight } else { state.viewed(weight) }
+    }
 }
 
 impl<'m> Tensor<'m> {
@@ -65,7 +78,7 @@ impl<'m> Tensor<'m> {
             let node =
                 state.node([x, w], move |state, node, grad| grouped_backward(state, node, grad, product));
             if x.requires_grad() {
-                state.save_view(node, &state.viewed(w).transposed());
+                state.save_view(node, &expert.kept(state, w).transposed());
             }
             state.save(node, offsets.value.storage);
             if w.requires_grad() {
@@ -90,7 +103,8 @@ impl<'m> Tensor<'m> {
                 bmm_backward(state, node, grad, (Layout::Tokens, multiplied))
             });
             if x.requires_grad() {
-                state.save_view(node, &w);
+                let kept = if w.storage == NOTHING { expert.kept(state, &w) } else { w };
+                state.save_view(node, &kept);
             }
             if w.requires_grad() {
                 state.save_view(node, &x);
@@ -121,7 +135,7 @@ impl<'m> Tensor<'m> {
             let node =
                 state.node([x, w], move |state, node, grad| looped_backward(state, node, grad, product));
             state.save(node, x.storage);
-            state.save(node, state.viewed(w).storage);
+            state.save(node, expert.kept(state, w).storage);
             product.count(state, w.dtype, true);
             let storage = state.alloc_for(x.storage, numel, x.dtype, &GROUPED_MM);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
@@ -222,8 +236,12 @@ pub(in crate::step) enum Delta<'m> {
 
 impl<'m> Delta<'m> {
     /// `ParamWrapper._activate_lora`: makes the factors, and the adapted parameter once to check it.
-    pub fn activate(machine: &'m Machine, expert: &Expert, adapter: Adapter) -> Delta<'m> {
+    fn activate(machine: &'m Machine, expert: &Expert, adapter: Adapter) -> Delta<'m> {
         let dtype = machine.with(|state| state.params.get(expert.weight).dtype);
+        let factors = if expert.experts > 1 { [adapter.a, adapter.b] } else { [adapter.b, adapter.a] };
+        machine.with(|state| {
+            [expert.weight].into_iter().chain(factors).for_each(|id| state.read_outside(id));
+        });
         let delta = if expert.experts > 1 {
             let [a, b] = [(adapter.a, false), (adapter.b, true)]
                 .map(|(id, permuted)| machine.weight(id).factor(permuted));
@@ -245,8 +263,30 @@ impl<'m> Delta<'m> {
         };
         let outer = machine.with(|state| std::mem::replace(&mut state.graph.enabled, false));
         drop(delta.adapted(machine, expert));
-        machine.with(|state| state.graph.enabled = outer);
+        machine.with(|state| {
+            state.graph.enabled = outer;
+            state.parametrize(expert.weight, true);
+        });
         delta
+    }
+
+    /// Runs a module whose parameter peft may wrap: inside the wrapper, which adds to it what an active adapter adds.
+    pub fn wrapped(
+        machine: &'m Machine,
+        x: &Tensor<'m>,
+        expert: &Expert,
+        body: impl FnOnce(&Tensor<'m>, Option<&Delta<'m>>) -> Tensor<'m>,
+    ) -> Tensor<'m> {
+        if expert.adapter.is_none() {
+            return body(x, None);
+        }
+        machine.module(Module::ParamWrapper(expert.weight), x, |x| {
+            let Some(adapter) = machine.active(expert.adapter) else { return body(x, None) };
+            let delta = Delta::activate(machine, expert, adapter);
+            let output = body(x, Some(&delta));
+            machine.with(|state| state.parametrize(expert.weight, false));
+            output
+        })
     }
 
     /// The parameter with what the adapter adds to it.
@@ -273,7 +313,9 @@ impl<'m> Tensor<'m> {
     fn factor(&self, permuted: bool) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], if permuted { permute_backward } else { reshape_backward });
-            x.at(node.output(0))
+            let view = state.viewed(x).at(node.output(0));
+            state.retain(view.storage);
+            view
         })
     }
 

@@ -241,7 +241,7 @@ impl<'m> Tensor<'m> {
     }
 
     pub fn base(&self, layer: &Layer) -> Tensor<'m> {
-        let module = Module::Own([Some(layer.weight.id()), layer.bias]);
+        let module = Module::of([Some(layer.weight.id()), layer.bias]);
         self.machine.module(module, self, |own| match layer.divided {
             Divided::Whole => own.base_as(layer),
             Divided::Columns => own.entering_parts().base_as(layer),
@@ -274,7 +274,7 @@ impl<'m> Tensor<'m> {
     /// `F.linear(x, weight)` with a parameter.
     pub fn parameter_product(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
         let class = LinearClass::Linear;
-        self.machine.module(Module::Own([Some(weight), None]), self, |own| {
+        self.machine.module(Module::of([Some(weight), None]), self, |own| {
             own.apply(|state, x| state.linear(x, shape, weight, None, class))
         })
     }

@@ -37,7 +37,7 @@ impl<'m> Tensor<'m> {
         if norm.heads > 1 {
             return self.machine.within(norm.name, &roles::NORM, || self.normed_by_head(norm));
         }
-        let module = Module::Own([norm.weight, norm.bias]);
+        let module = Module::of([norm.weight, norm.bias]);
         self.machine.module(module, self, |own| own.normed_as(norm))
     }
 
@@ -173,7 +173,7 @@ impl<'m> Tensor<'m> {
             .zip(&chunks)
             .map(|(head, chunk)| {
                 let norm = NormLayer { weight: norm.weight.map(|first| first + head), ..*norm };
-                let module = Module::Own([norm.weight, None]);
+                let module = Module::of([norm.weight, None]);
                 self.machine.module(module, chunk, |chunk| chunk.layer_norm(&norm))
             })
             .collect();

@@ -46,6 +46,12 @@ pub(super) struct Gatherer {
     forward: Vec<Module>,
     /// Parameters that a module's code reads though they are another module's (`register_external_parameter`).
     external: Vec<(Module, usize)>,
+    /// Parameters that are no module's for the moment (`torch.nn.utils.parametrize`): the modules that it makes in their place have no hooks.
+    moved: BTreeSet<usize>,
+    /// Whether any ever was one.
+    moves: bool,
+    /// Whether what was fetched of a recorded pass is not what the module that runs needs: DeepSpeed stops ("tracing error at step").
+    lost: bool,
     /// The modules that ran once more without gradients before their backward, whose end is seen by none then (`ds_grads_remaining`, which
     /// every forward pass begins anew).
     unseen: BTreeSet<Module>,
@@ -71,6 +77,8 @@ struct Partitioned {
     fetched_for: i64,
     /// The steps of the recorded pass that use it.
     uses: Vec<u32>,
+    /// Whether DeepSpeed numbered it after the weights that it divided as they were read: an adapter's.
+    late: bool,
     /// Whether it is in a module that is gathered whole. Such a one looks for its next use in all that is inside each module, others in
     /// a module's own parameters, of which it has none (`iter_params(module, recurse=z3_leaf_module(submodule_to_release))`).
     in_leaf: bool,
@@ -141,6 +149,9 @@ impl Gatherer {
             entered: Vec::new(),
             forward: Vec::new(),
             external: Vec::new(),
+            moved: BTreeSet::new(),
+            moves: false,
+            lost: false,
             unseen: BTreeSet::new(),
             running: Vec::new(),
         }
@@ -152,14 +163,15 @@ impl Gatherer {
         Gatherer::new(self.cluster, stream)
     }
 
-    /// Takes the parameters of a model.
-    pub fn wrap(&mut self, params: &Params, own: &Range<usize>) {
+    /// Takes the parameters of a model, whose weights were divided as they were read or all at once.
+    pub fn wrap(&mut self, params: &Params, own: &Range<usize>, divides_read: bool) {
         self.first = own.start as ParamId;
         let partitioned = params.of(own).iter().map(|param| Partitioned {
             numel: param.numel,
             part: param.kept.numel,
             dtype: param.kept.dtype,
             trained: param.trainable,
+            late: divides_read && param.trainable,
             persists: param.numel <= self.persistence,
             status: Status::Partitioned,
             storage: NOTHING,
@@ -186,6 +198,11 @@ impl Gatherer {
         Some(if param.status == Status::Available { param.storage } else { NOTHING })
     }
 
+    /// Whether what was fetched of a recorded pass is not what a module needed.
+    pub fn is_lost(&self) -> bool {
+        self.lost
+    }
+
     /// Whether a parameter is in a module that is gathered whole.
     pub fn is_in_leaf(&self, id: ParamId) -> bool {
         self.index(id).is_some_and(|index| self.params[index].in_leaf)
@@ -197,6 +214,7 @@ impl Gatherer {
             return (first..=last).filter_map(|id| self.index(id)).collect();
         }
         let own = module.own().into_iter().flatten().filter_map(|id| self.index(id));
+        let own = own.filter(|index| !self.moved.contains(index));
         let read = self.external.iter().filter(|(reader, _)| *reader == module).map(|(_, read)| *read);
         own.chain(read).collect()
     }
@@ -212,6 +230,17 @@ impl Gatherer {
             self.external.push((*module, index));
         }
         self.gather_alone(heap, index);
+    }
+
+    /// A parameter is taken out of its module, or put back.
+    pub fn parametrize(&mut self, id: ParamId, begins: bool) {
+        let Some(index) = self.index(id) else { return };
+        if begins {
+            self.moves = true;
+            self.moved.insert(index);
+        } else {
+            self.moved.remove(&index);
+        }
     }
 
     /// Waits for what is on its way, in the order in which it was asked for, and lets go of it (`_clean_inflight_param_registry`).
@@ -368,12 +397,15 @@ impl Gatherer {
     /// What is needed now leaves the queue; behind it, so many elements are gathered ahead.
     fn prefetch(&mut self, heap: &mut Heap, own: &[usize]) {
         let step = self.trace.step as i64;
-        let mut left = own.iter().filter(|index| self.params[**index].fetched_for < step).count();
-        while left > 0 {
+        let needed: BTreeSet<usize> =
+            own.iter().copied().filter(|index| self.params[*index].fetched_for < step).collect();
+        let mut passed = BTreeSet::new();
+        while passed.len() < needed.len() {
             let Some((index, used)) = self.trace.queue.pop_front() else { break };
             self.params[index].fetched_for = used;
-            left -= 1;
+            passed.insert(index);
         }
+        self.lost |= self.moves && passed != needed;
         let room =
             self.live.saturating_sub(self.available).min(i64::try_from(self.prefetch).unwrap_or(i64::MAX));
         let (mut ahead, mut numel) = (BTreeSet::new(), 0i64);

@@ -19,10 +19,12 @@ static UNIT_INPUT: What = What::own(
 pub(in crate::step) enum Module {
     /// One that has these parameters, without those of modules inside it: a head that is tied is the embedding, and all norms without
     /// weights are one.
-    Own([Option<ParamId>; 2]),
+    Own([Option<ParamId>; 4]),
     /// peft's wrapper of the layer with that weight: its code reads the element type of the adapter's A, which makes that a
     /// parameter of the wrapper too (`register_external_parameter`). In the very first pass it is gathered where it is read.
     Adapted { weight: ParamId, a: ParamId },
+    /// peft's wrapper of that parameter (`ParamWrapper`): it has none of its own, and its code reads that one and the adapter's.
+    ParamWrapper(ParamId),
     /// One that is gathered whole, from its first to its last parameter: modules inside it have no hooks (`z3_leaf_module`).
     Leaf([ParamId; 2]),
     /// One that has none of its own, and which of them.
@@ -55,12 +57,17 @@ impl Module {
         Module::Container(Container::Root, number)
     }
 
+    /// One of its own weight and bias, or of two weights.
+    pub const fn of([first, second]: [Option<ParamId>; 2]) -> Module {
+        Module::Own([first, second, None, None])
+    }
+
     /// Its own parameters; of one that is gathered whole none.
-    pub fn own(self) -> [Option<ParamId>; 2] {
+    pub fn own(self) -> [Option<ParamId>; 4] {
         match self {
             Module::Own(own) => own,
-            Module::Adapted { a, .. } => [Some(a), None],
-            Module::Leaf(_) | Module::Container(..) => [None; 2],
+            Module::Adapted { a, .. } => [Some(a), None, None, None],
+            Module::ParamWrapper(_) | Module::Leaf(_) | Module::Container(..) => [None; 4],
         }
     }
 
@@ -68,7 +75,7 @@ impl Module {
     pub fn whole(self) -> Option<[ParamId; 2]> {
         match self {
             Module::Leaf(whole) => Some(whole),
-            Module::Own(_) | Module::Adapted { .. } | Module::Container(..) => None,
+            Module::Own(_) | Module::Adapted { .. } | Module::ParamWrapper(_) | Module::Container(..) => None,
         }
     }
 }
@@ -101,6 +108,14 @@ impl State {
             && !self.heap.stopped
         {
             zero.read(&mut self.heap, id);
+        }
+    }
+
+    /// peft takes a parameter out of its module, which reads what is made of it instead (`register_parametrization`), and puts it
+    /// back, also where a recomputation stops early.
+    pub fn parametrize(&mut self, id: ParamId, begins: bool) {
+        if let Parallel::Zero3(zero) = &mut self.parallel {
+            zero.parametrize(id, begins);
         }
     }
 
@@ -323,6 +338,19 @@ impl Machine {
             }
             Some(unit) => self.leave_unit(unit, result),
         }
+    }
+
+    /// A further result of the model and of the modules around it, each of which has a hook on every one (`_pre_backward_module_hook`).
+    pub fn further_result<'m>(&'m self, result: &Tensor<'m>, wrappers: u32) -> Tensor<'m> {
+        let hooked = self.with(|state| {
+            if !state.parallel.hooks_modules() || state.recomputing {
+                return result.value;
+            }
+            (0..=wrappers).map(Module::root).fold(result.value, |value, root| {
+                state.on_gradient(&value, move |state| state.enter_module(root, true))
+            })
+        });
+        result.with(|own| *own = hooked)
     }
 
     /// Runs a module that is given its input by position: hooks before and after its forward pass, and in backward when the

@@ -304,6 +304,11 @@ impl Parallel {
         self.zero3().is_some()
     }
 
+    /// Whether ZeRO-3 lost its way: a module needed other parameters than come next in the pass that was recorded.
+    pub fn is_lost(&self) -> bool {
+        self.zero3().is_some_and(Zero3::is_lost)
+    }
+
     /// Whether modules have hooks where the model's code is.
     pub fn hooks_modules(&self) -> bool {
         self.zero3().is_some_and(|zero| !zero.in_leaf)

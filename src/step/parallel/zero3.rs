@@ -196,7 +196,7 @@ impl Zero3 {
 
     /// `DeepSpeedZeroOptimizer_Stage3.__init__` of partitioned parameters: those that are trained move into one tensor.
     pub fn wrap(&mut self, heap: &mut Heap, params: &mut Params, model: &Wrapped) {
-        self.gatherers[0].wrap(params, &model.params);
+        self.gatherers[0].wrap(params, &model.params, self.habits.divides_read);
         let mut whole = 0u64;
         for group in groups(params, model.params.clone(), self.habits.decays_apart) {
             let mut is_open = false;
@@ -251,7 +251,7 @@ impl Zero3 {
     /// partitions stay where they are.
     pub fn wrap_reference(&mut self, heap: &mut Heap, params: &mut Params, own: Range<usize>) {
         let mut gatherer = self.gatherers[0].another();
-        gatherer.wrap(params, &own);
+        gatherer.wrap(params, &own, self.habits.divides_read);
         self.gatherers.push(gatherer);
         self.partition(heap, params, own);
     }
@@ -317,6 +317,16 @@ impl Zero3 {
     /// A module's code reads a parameter of another module.
     pub fn read(&mut self, heap: &mut Heap, id: ParamId) {
         self.gatherers[self.running].read(heap, id);
+    }
+
+    /// Whether a module needed other parameters than come next in the pass that was recorded.
+    pub fn is_lost(&self) -> bool {
+        self.gatherers.iter().any(Gatherer::is_lost)
+    }
+
+    /// A parameter is taken out of its module, or put back.
+    pub fn parametrize(&mut self, id: ParamId, begins: bool) {
+        self.gatherers[self.running].parametrize(id, begins);
     }
 
     /// A forward pass begins (`reset_step`).

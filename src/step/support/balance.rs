@@ -4,7 +4,6 @@
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member};
 use crate::model::Architecture;
-use crate::scenario::Sharding;
 use crate::step::forward::stacks::trl::balance::balanced;
 
 /// Refuses what balances experts where it was not compared: a config that asks for the routers' logits has every pass keep them, which
@@ -33,13 +32,6 @@ pub(in crate::step) fn balance(
     if job.cluster.has_engine() && own().any(distils) {
         let here = job.cluster.place_in_words();
         let message = format!("a mixture of experts that learns from a teacher {here} was not compared");
-        let (field, fix) = job.cluster.without_engine();
-        return refuse(field, &message, fix);
-    }
-    let compares = |act: &Act| matches!(act, Act::Train { loss: Loss::Comparison, .. });
-    if job.cluster.has_engine() && (own().any(compares) || job.cluster.sharding == Sharding::Zero1) {
-        let here = job.cluster.place_in_words();
-        let message = format!("of mixtures of experts {here} neither reward models nor ZeRO-1 were compared");
         let (field, fix) = job.cluster.without_engine();
         return refuse(field, &message, fix);
     }

@@ -230,7 +230,7 @@ impl<'a> Pass<'_, 'a> {
     /// `Qwen3NextRMSNormGated`: the norm, then the gate.
     fn gated_norm(&self, norm: &NormLayer, x: &Tensor<'a>, gate: &Tensor<'a>) -> Tensor<'a> {
         let dtype = x.value.dtype;
-        self.machine.module(Module::Own([norm.weight, None]), x, |x| {
+        self.machine.module(Module::of([norm.weight, None]), x, |x| {
             let (mut hidden, variance) = x.root_mean_square(norm.width, true);
             hidden = {
                 let cast = hidden.to(dtype);

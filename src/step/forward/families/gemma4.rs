@@ -151,7 +151,12 @@ impl<'a> Pass<'_, 'a> {
         drop(weights);
         let mut chosen = norm("pre_feedforward_layernorm_2", &flat);
         chosen = self.machine.within("experts", &roles::EXPERTS, || {
-            self.chosen_experts(layer, moe, &chosen, &routed.weights, routed.indices.clone())
+            let [first, last] = layer.experts[..] else {
+                return chosen.unmodelled("experts without two layers");
+            };
+            self.through_wrappers([&first, &last], &chosen, |chosen, deltas| {
+                self.chosen_experts(layer, moe, chosen, (&routed.weights, routed.indices.clone()), deltas)
+            })
         });
         chosen = norm("post_feedforward_layernorm_2", &chosen.unflattened());
         (own.add(&chosen), ([own, chosen], routed))

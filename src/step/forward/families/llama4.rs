@@ -6,7 +6,7 @@ use crate::step::autograd::{Grad, Node, Results, fresh, only};
 use crate::step::forward::router::Routed;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::machine::State;
-use crate::step::ops::experts::Expert;
+use crate::step::ops::experts::{Delta, Expert};
 use crate::step::ops::pointwise::pass_backward;
 use crate::step::parallel::Module;
 use crate::step::tensor::{Layout, Tensor, Value};
@@ -28,8 +28,9 @@ impl<'a> Pass<'_, 'a> {
         layer: &BoundLayer<'a>,
         moe: &Moe,
         x: &Tensor<'a>,
+        delta: Option<&Delta<'a>>,
     ) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, moe, x, false);
+        let (logits, _adapted) = self.router_logits(layer, moe, x, false, delta);
         let [best, indices] = logits.top(moe.top_k, moe.experts);
         let mut scores = best.scattered_at(&indices, logits.value.numel);
         scores = {
@@ -81,7 +82,7 @@ impl<'a> Pass<'_, 'a> {
                 let column = scores.in_order_of_experts();
                 given.mul_rows(&column)
             };
-            let module = Module::Own([Some(first.weight), Some(last.weight)]);
+            let module = Module::of([Some(first.weight), Some(last.weight)]);
             let made = self
                 .machine
                 .module(module, &given, |given| self.all_experts(layer, moe, given, [&first, &last]));

@@ -130,7 +130,7 @@ impl<'a> Pass<'_, 'a> {
         let positions = mask.value.numel;
         let mut loss = losses.sum_rows(positions);
         if let Some(balance) = balance {
-            loss = loss.add(&balance.scale());
+            loss = loss.add(&self.further_result(&balance).scale());
         }
         // how many labels there are, and how many of them were the likeliest
         self.count_true(positions);

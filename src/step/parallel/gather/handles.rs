@@ -45,7 +45,8 @@ impl Gatherer {
 
     /// `all_gather_coalesced`: one parameter by itself, several through one tensor of each element type.
     pub(super) fn gather(&mut self, heap: &mut Heap, mut own: Vec<usize>) {
-        own.sort_unstable();
+        // by the number that DeepSpeed gave it
+        own.sort_unstable_by_key(|index| (self.params[*index].late, *index));
         let handle = self.handles.len();
         for index in &own {
             let param = &mut self.params[*index];

@@ -38,6 +38,7 @@ impl<'a> Pass<'_, 'a> {
             .as_category(Category::Logits, &roles::HEAD, || self.fused_head(hidden.states, labels, asked));
         self.leave_autocast();
         let Scored { log_probs, others, logits, mask, balance } = scored;
+        let balance = balance.map(|balance| self.further_result(&balance));
         let scored = Scored { log_probs: self.leave_forward(log_probs), others, logits, mask, balance };
         (scored, hidden.given)
     }
