@@ -201,8 +201,8 @@ mod tests {
     #[test]
     fn what_gpus_send_each_other_is_said() {
         let told = |link: &str| {
-            let scenario =
-                &crate::share::decode(&format!("method=full&p=amp-bf16&gpu=h100-sxm-80gb&{link}")).scenarios[0];
+            let scenario = &crate::share::decode(&format!("method=full&p=amp-bf16&gpu=h100-sxm-80gb&{link}"))
+                .scenarios[0];
             let memory = crate::estimate::estimate(scenario).memory.expect("it has an answer");
             sent(&crate::plan::pace(scenario, &memory).unwrap_or_else(|issue| panic!("{issue}")))
         };

@@ -72,6 +72,7 @@ impl<'a> Ready<'a> {
             };
             support::balance(job, named, (index, member))?;
             support::liger_layers(job, member, named)?;
+            support::under_trl(job, member, named)?;
             support::seeing(job, named, (index, member))?;
             support::float8(job, member, named, device)?;
             support::fake_quant(job, member, named)?;

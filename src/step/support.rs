@@ -16,6 +16,7 @@ mod pictures;
 mod quantised;
 mod spikes;
 mod tuners;
+mod under_trl;
 mod unsloth;
 
 use super::forward::stacks::expert_layers;
@@ -45,6 +46,7 @@ pub(super) use fused_adapters::fused_adapters;
 pub(super) use liger_layers::liger_layers;
 pub(super) use pictures::seeing;
 pub(super) use spikes::{merging, saving};
+pub(super) use under_trl::under_trl;
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
 /// of deberta's relative positions.

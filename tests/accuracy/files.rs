@@ -276,6 +276,9 @@ pub static EXPERT_RANKS: File = File::of("expert-ranks");
 /// Liger's kernels of layers under trl's trainers: all were measured before any was predicted.
 pub static TRL_LIGER: File = File::of("trl-liger");
 
+/// Other adapters than LoRA and weights in 8 bits under trl's trainers: all were measured before any was predicted.
+pub static TRL_ADAPTERS: File = File::of("trl-adapters");
+
 /// Steps whose layers are compiled one by one: `-held-` were measured when all else was done.
 pub static COMPILED: File = File::of("compiled");
 
@@ -328,7 +331,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 67] = [
+pub static FILES: [&File; 68] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -383,6 +386,7 @@ pub static FILES: [&File; 67] = [
     &EXPERT_TRAINERS,
     &EXPERT_RANKS,
     &TRL_LIGER,
+    &TRL_ADAPTERS,
     &COMPILED,
     &COMPILED_MODEL,
     &MEGATRON,

@@ -273,6 +273,11 @@ fn every_row_of_ligers_layers_under_trl_is_predicted() {
 }
 
 #[test]
+fn other_adapters_and_weights_in_8_bits_under_trl_are_predicted() {
+    TRL_ADAPTERS.is_predicted(28, [0.001, 0.21, 0.66], [0.001, 0.8, 1.25]);
+}
+
+#[test]
 fn every_row_of_compiled_layers_is_predicted() {
     COMPILED.is_predicted(51, [0.001, 0.001, 0.001], [0.001, 0.001, 0.031]);
 }

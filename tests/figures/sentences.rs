@@ -346,6 +346,14 @@ pub const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "docs/accuracy.md",
+        "`data/measurements/trl-adapters.json`: {trl-adapters rows} steps of trl's trainers with other adapters than LoRA and with weights in 8 bits",
+    ),
+    (
+        "docs/accuracy.md",
+        "What trl's rows with other adapters allocate at their peak differs by {trl-adapters allocated median} % in the median and {trl-adapters allocated worst} % at worst, what they reserve by {trl-adapters reserved median} % and {trl-adapters reserved worst} %.",
+    ),
+    (
+        "docs/accuracy.md",
         "`data/measurements/compiled.json`: {compiled rows} steps whose layers are compiled one by one",
     ),
     (

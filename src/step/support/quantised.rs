@@ -64,8 +64,10 @@ pub(super) fn eight_bit(architecture: &Architecture, member: &Member) -> Result<
         let message = format!("{} over weights in {} is not modelled", member.lora.tuner, format.label());
         return Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or LoRA"));
     }
-    let is_compared = matches!(trainer, Trainer::Loop | Trainer::Trl) && quantiser == Quantiser::Transformers;
-    if is_compared && !liger_kernels {
+    // under trl's trainers bitsandbytes' own
+    let is_of_trl = trainer == Trainer::Trl && format.is_of_bitsandbytes();
+    let is_compared = trainer == Trainer::Loop || is_of_trl;
+    if is_compared && quantiser == Quantiser::Transformers && !liger_kernels {
         return Ok(());
     }
     let message = format!("weights in {} under {} are not modelled", format.label(), member.stack.label());

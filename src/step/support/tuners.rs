@@ -94,7 +94,10 @@ fn another(
 ) -> Result<(), Issue> {
     let (name, family) = (tuner.label(), &architecture.model_type);
     let Software { peft, trainer, liger_kernels, .. } = *member.software();
-    if !peft || !runs_transformers(member) || trainer != Trainer::Loop || liger_kernels {
+    // under trl those that adapt layers, over weights in 16 bits
+    let is_of_trl = trainer == Trainer::Trl && tuner.adapts_layers() && member.method == Method::Lora;
+    let is_compared = trainer == Trainer::Loop || is_of_trl;
+    if !peft || !runs_transformers(member) || !is_compared || liger_kernels {
         let message = format!("{name} was not compared under {}", member.stack.label());
         return refuse(Field::Adapter, message, &member.or_transformers("choose LoRA"));
     }
