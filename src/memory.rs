@@ -111,7 +111,7 @@ impl Category {
     pub const fn help(self) -> &'static str {
         match self {
             Category::Weights => {
-                "The parameters of the model, in the element type they are stored in; beside a vLLM on the same card its copy of them, too."
+                "The parameters of the model, in the element type they are stored in. A vLLM that generates on the same card has a copy of its own, which is among them."
             }
             Category::Adapters => "The low-rank matrices A and B of every adapted layer.",
             Category::QuantState => {

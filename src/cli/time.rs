@@ -67,7 +67,8 @@ fn of(scenario: &Scenario) -> Result<Pace, Issue> {
 }
 
 fn to_text(scenario: &Scenario, pace: &Pace) -> String {
-    let lines = export::pace_lines(scenario, pace);
+    let ask = "say what an hour of one GPU costs you (--gpu-hour-cents 250 for $2.50)";
+    let lines = export::pace_lines(scenario, pace, ask);
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     lines.iter().map(|(name, words)| format!("{name:width$}  {}\n", one_line(words))).collect()
 }

@@ -6,8 +6,8 @@ use crate::plan::{Exchange, Offer, Pace, Span};
 use crate::scenario::Scenario;
 use crate::units::{Bytes, grouped};
 
-/// What is said of a run's speed: a name and words for each line.
-pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String)> {
+/// What is said of a run's speed: a name and words for each line. Where no price is known it is asked for as `ask` says: `--gpu-hour-cents N`.
+pub fn pace_lines(scenario: &Scenario, pace: &Pace, ask: &str) -> Vec<(&'static str, String)> {
     let speed = pace.tokens_per_second();
     let tokens = scenario.data.trained();
     let [per_second, step, all] = if scenario.cluster.is_many() {
@@ -32,11 +32,9 @@ pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String
         }
     };
     let price = match (pace.dollars(tokens), of_whom) {
-        (Some(dollars), Some(whose)) => {
-            format!("{} ({whose})", between(dollars, |figure| format!("${figure:.2}")))
-        }
+        (Some(amount), Some(whose)) => format!("{}; {whose}", dollars(amount)),
         (None, _) | (_, None) => {
-            "not known: no price of a machine with such cards is on record here; say your own (US cents per GPU-hour, --gpu-hour-cents)".to_owned()
+            format!("no rental price on record for this card: {ask}")
         }
     };
     lines.push(("Price", price));
@@ -63,14 +61,13 @@ fn tokens_of(scenario: &Scenario) -> String {
     format!("{} tokens{times}", grouped(data.tokens))
 }
 
-/// `$3.20 (2.10 to 4.60)`, without cents where they are no more than noise.
+/// `$3.20 (2.10 to 4.60)`, `$2,700 (2,000 to 5,700)`: to two digits and without cents where they are no more than noise.
 pub fn dollars(amount: Span) -> String {
-    if amount.typical >= 1_000.0 {
-        return format!("${}", between(amount, |figure| grouped(figure.round() as u64)));
-    }
-    let places = if amount.typical < 100.0 { 2 } else { 0 };
-    let Span { least, typical, most } = amount;
-    format!("${typical:.places$} ({least:.places$} to {most:.places$})")
+    let words = match amount.typical >= 100.0 {
+        true => between(amount, |figure| grouped(rounded(figure))),
+        false => between(amount, |figure| format!("{figure:.2}")),
+    };
+    format!("${words}")
 }
 
 /// Where the data set costs least: `The data set, 10,000,000 tokens, costs least on one L4 (gcp g2-standard-4): $3.20 (2.10 to 4.60), 4.5 h (3.0 to 6.5).`
@@ -196,6 +193,16 @@ mod tests {
         assert_eq!(duration(span(0.5)), "500 ms (400 to 625)");
         assert_eq!(duration(span(3_600.0 * 4.0)), "4.0 h (3.2 to 5.0)");
         assert_eq!(duration(span(0.0)), "0.0 ms (0.0 to 0.0)");
+        let sums = [3.2, 54.06, 270.6, 2_706.88].map(|typical| dollars(span(typical)));
+        assert_eq!(
+            sums,
+            [
+                "$3.20 (2.56 to 4.00)",
+                "$54.06 (43.25 to 67.58)",
+                "$270 (220 to 340)",
+                "$2,700 (2,200 to 3,400)"
+            ]
+        );
     }
 
     #[test]
@@ -218,8 +225,8 @@ mod tests {
         let scenario = &crate::share::decode("gpu=rtx-3090").scenarios[0];
         let memory = crate::estimate::estimate(scenario).memory.expect("it has an answer");
         let pace = crate::plan::pace(scenario, &memory).unwrap_or_else(|issue| panic!("{issue}"));
-        let lines = pace_lines(scenario, &pace);
+        let lines = pace_lines(scenario, &pace, "enter your own above");
         let price = lines.iter().find(|(label, _)| *label == "Price").map(|(_, said)| said.as_str());
-        assert!(price.is_some_and(|said| said.contains("--gpu-hour-cents")), "{price:?}");
+        assert_eq!(price, Some("no rental price on record for this card: enter your own above"));
     }
 }

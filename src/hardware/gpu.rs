@@ -69,7 +69,7 @@ impl Gpu {
                 Some("Linux lets graphics have half of the RAM; ttm.pages_limit allows more")
             }
             (Some(Class::Unified), Vendor::Apple) => {
-                Some("Metal lets programs have so much of the RAM, which the system needs too")
+                Some("Metal lets programs use this much of the RAM; the system needs some of it, too")
             }
             (Some(Class::Unified), Vendor::Nvidia) => {
                 Some("the system, its files in memory among them, takes of the same RAM")

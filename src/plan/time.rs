@@ -145,6 +145,13 @@ impl Pace {
         Some(self.hours(tokens).times(per_hour))
     }
 
+    /// US dollars that an hour of each GPU that trains costs, where a price is known: of the scenario's own, or its part of whole machines.
+    pub fn dollars_per_gpu_hour(&self) -> Option<f64> {
+        let part =
+            |machine: &Machine| machine.per_hour * self.machines(machine) as f64 / self.gpus.max(1) as f64;
+        self.price.or_else(|| self.machine.map(part))
+    }
+
     /// How many of such machines have as many cards as train.
     fn machines(&self, machine: &Machine) -> u64 {
         self.gpus.div_ceil(u64::from(machine.gpus).min(self.of_a_machine).max(1))

@@ -223,11 +223,11 @@ choices! {
 choices! {
     /// The attention mask that the batch carries.
     Mask {
-        None = "none", "None", "No attention mask: texts of one length, or chunks that run across texts.";
-        Ones = "ones", "Mask of ones", "A mask without padding; recognised and dropped.";
+        None = "none", "None, and no mask", "No attention mask: texts of one length, or chunks that run across texts.";
+        Ones = "ones", "None, a mask of ones", "A mask without padding; recognised and dropped.";
         Padded = "padded", "Padded", "Some sequences are padded: a batch × 1 × seq × seq mask is built.";
         Packed = "packed", "Packed", "Several texts in every sequence, which do not see each other: position ids that start anew at each.";
-        PaddingFree = "padding-free", "Padding-free", "All texts of the micro-batch in one row: TRL's packing and padding_free, DataCollatorWithFlattening.";
+        PaddingFree = "padding-free", "Padding-free, as TRL packs", "All texts of the micro-batch in one row: TRL's packing and padding_free, DataCollatorWithFlattening.";
     }
 }
 

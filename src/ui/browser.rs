@@ -187,6 +187,24 @@ pub fn scroll_to_top() {
     window().scroll_to_with_x_and_y(0., 0.);
 }
 
+/// Scrolls to a heading where what it heads begins in the lower part of what is seen of the page or below it, or has been scrolled past. On
+/// a narrow page, where the form stands above the answer, the lower part is more.
+pub fn bring_up(heading: &str, headed: &str) {
+    let seen =
+        |size: Result<wasm_bindgen::JsValue, _>| size.ok().and_then(|size| size.as_f64()).unwrap_or_default();
+    let (width, height) = (seen(window().inner_width()), seen(window().inner_height()));
+    let lower = if width <= NARROW { 0.4 } else { 0.8 };
+    let by_id = |id: &str| document().get_element_by_id(id);
+    let (Some(heading), Some(headed)) = (by_id(heading), by_id(headed)) else { return };
+    let is_past = heading.get_bounding_client_rect().top() < 0.;
+    if is_past || headed.get_bounding_client_rect().top() > height * lower {
+        heading.scroll_into_view();
+    }
+}
+
+/// Up to this width, in pixels, the form stands above the answer (style/layout.css).
+const NARROW: f64 = 900.;
+
 /// Whether an element is there, is shown, and begins above the middle of what is seen of the page.
 pub fn begins_above_the_middle(id: &str) -> bool {
     let middle = window().inner_height().ok().and_then(|height| height.as_f64()).unwrap_or_default() / 2.0;

@@ -78,6 +78,9 @@ pub fn figures(
     };
     let reserved = match on_card {
         _ if fails => "until it fails",
+        Some(Ok(OnCard { outcome: Outcome::RunsExpandable, .. })) => {
+            "with expandable segments, as it then runs"
+        }
         Some(Ok(on_card)) if is_full(on_card) => {
             "nearly all that there is: what is cached goes back when it is needed"
         }

@@ -5,6 +5,7 @@ use leptos::html;
 use leptos::prelude::*;
 
 use super::browser::{self, Stroke};
+use super::panel::show;
 use super::state::State;
 use super::view::View;
 
@@ -91,14 +92,17 @@ pub fn Keyboard(
     let sheet = NodeRef::<html::Dialog>::new();
     let drawn = RwSignal::new(false);
     let single = RwSignal::new(true);
-    let open = move || {
+    Effect::new(move || {
+        if !state.keys.get() {
+            return;
+        }
         drawn.set(true);
         if let Some(sheet) = sheet.get_untracked() {
             // It is open already where this fails.
             drop(sheet.show_modal());
             drop(sheet.set_attribute("closedby", "any"));
         }
-    };
+    });
     Effect::new(move || {
         single.set(browser::stored(STORED).is_none());
         browser::on_stroke(move |stroke| {
@@ -108,12 +112,12 @@ pub fn Keyboard(
                 Some(Wish::Model) => browser::edit("model"),
                 Some(Wish::Card) => browser::edit("gpu"),
                 Some(Wish::Settings) => state.unfolded.update(|open| *open = !*open),
-                Some(Wish::View(view)) => state.view.set(view),
+                Some(Wish::View(view)) => show(state, view),
                 Some(Wish::Duplicate) => state.duplicate(),
                 Some(Wish::Theme) => turn.run(()),
                 Some(Wish::Undo) => state.undo(),
                 Some(Wish::Redo) => state.redo(),
-                Some(Wish::Sheet) => open(),
+                Some(Wish::Sheet) => state.keys.set(true),
                 None => {}
             }
             wish.is_some()
@@ -132,7 +136,12 @@ pub fn Keyboard(
         browser::store(STORED, (!on).then_some("off"));
     };
     view! {
-        <dialog class="own-dialog sheet" node_ref=sheet aria-labelledby="sheet-title">
+        <dialog
+            class="own-dialog sheet"
+            node_ref=sheet
+            aria-labelledby="sheet-title"
+            on:close=move |_| state.keys.set(false)
+        >
             <div class="own-head">
                 <h2 id="sheet-title">"Keys"</h2>
                 <button

@@ -2,6 +2,7 @@
 
 use super::figures::{NEEDS, RESERVES, SHOWS};
 use crate::accuracy::{Band, Evidence, REAL_GPU_PERCENT};
+use crate::units::grouped;
 
 /// How the figures are known, in short sentences.
 pub fn known(band: Option<&Band>) -> Vec<String> {
@@ -10,11 +11,26 @@ pub fn known(band: Option<&Band>) -> Vec<String> {
         told.extend(how_sure(band));
     }
     told.push(
-        "Every tensor of the step is allocated and freed in PyTorch’s order, without data. The view Accuracy lists each \
-         measured run beside what was predicted."
+        "Every tensor of the step is allocated and freed in PyTorch’s order, without data. All measured runs stand \
+         under “Accuracy”, each beside what was predicted."
             .to_owned(),
     );
     told
+}
+
+/// What the figures were held against, in a few words: `against 8 runs of PyTorch like it, 2 on real GPUs`.
+pub fn against(band: &Band) -> String {
+    let runs = format!("{} run{}", grouped(band.rows), if band.rows == 1 { "" } else { "s" });
+    let on_cards = match band.on_cards {
+        0 => String::new(),
+        some => format!(", {} on real GPUs", grouped(some)),
+    };
+    match band.evidence {
+        Evidence::SameKind => format!("against {runs} of PyTorch like this one{on_cards}"),
+        Evidence::SameFamily => format!("against {runs} of this family in PyTorch{on_cards}"),
+        Evidence::OtherFamilies => "against runs of other families".to_owned(),
+        Evidence::OtherSoftware => "against runs of other software".to_owned(),
+    }
 }
 
 fn how_sure(band: &Band) -> Vec<String> {
@@ -30,7 +46,7 @@ fn how_sure(band: &Band) -> Vec<String> {
         }
     };
     let reserved = band.reserved_percent.map(|percent| {
-        format!("What PyTorch reserved was off by at most {percent:.1} % there, on cards with room to spare, and by more on cards that were shared or nearly full: the view Accuracy has them.")
+        format!("What PyTorch reserved was off by at most {percent:.1} % there, on cards with room to spare, and by more on cards that were shared or nearly full; those stand under “Accuracy”, too.")
     });
     let floored = band.percent <= REAL_GPU_PERCENT;
     let worst = match floored {
@@ -70,6 +86,8 @@ mod tests {
         );
         let measured = Band { on_cards: 2, evidence: Evidence::SameKind, ..band };
         assert_eq!(measured.rests_on(), "7 runs of this kind, 2 on real GPUs");
+        assert_eq!(against(&measured), "against 7 runs of PyTorch like this one, 2 on real GPUs");
+        assert_eq!(against(&band), "against 7 runs of this family in PyTorch");
         let told = known(Some(&band)).join(" ");
         assert!(
             told.contains("at most 1.0 % over 7 measured runs of this family under other settings."),

@@ -13,6 +13,8 @@ use crate::units::{BYTES_PER_MIB, Bytes, grouped, ungrouped};
 const SIZE: &str = "size:";
 /// The key of an item that is a card of some memory.
 const MEMORY: &str = "memory:";
+/// A model that is called by a size has so much more or less than it, at most: Llama-2-13b 13.0, Qwen2.5-7B 7.6, Mixtral-8x7B 46.7.
+const NEAR: f64 = 0.2;
 /// The size that is offered where the words name none.
 const USUAL_BILLIONS: f64 = 7.;
 /// The memory that is offered where the words name none.
@@ -31,15 +33,15 @@ const HUB: &str = "hub:";
 /// The models that a few words may mean, with a model of any size, and what the Hub may have under that id.
 pub fn find_models(words: &str) -> Found {
     let id = hub::id(words);
-    let item = |found: catalogue::Found| Item {
+    let item = |found: &catalogue::Found| Item {
         key: found.id.to_owned(),
         label: found.id.to_owned(),
         detail: parameters(found.entry.parameters),
     };
     // no model's name has these: what holds them is markup or a file, of which some letters would match
     let is_a_name = !words.contains(['<', '>', '{', '}', '"']) && !means_nothing(words);
-    let found: Vec<Item> = match is_a_name {
-        true => catalogue::search(id.as_deref().unwrap_or(words)).into_iter().map(item).collect(),
+    let found = match is_a_name {
+        true => catalogue::search(id.as_deref().unwrap_or(words)),
         false => Vec::new(),
     };
     let size = amount(words).filter(|(billions, _)| SIZES.contains(billions));
@@ -49,9 +51,19 @@ pub fn find_models(words: &str) -> Found {
         label: model_label(&ModelChoice::Size(billions)),
         detail: "by size".to_owned(),
     });
-    // A bare number is rather part of a name.
-    let first = words.trim().is_empty() || size.is_some_and(|(_, unit)| unit);
-    let mut items = with_free_choice(found, free, first);
+    // models of that size stand before the one that is none of them, and those with these digits in their names after it; a bare number is
+    // rather part of a name
+    let is_near = |found: &catalogue::Found| match size {
+        Some((billions, true)) => {
+            let of_it = found.entry.parameters as f64 / (billions * 1e9);
+            (1.0 - NEAR..1.0 + NEAR).contains(&of_it)
+        }
+        Some((_, false)) => true,
+        None => !words.trim().is_empty(),
+    };
+    let (near, others): (Vec<_>, Vec<_>) = found.iter().partition(|found| is_near(found));
+    let mut items: Vec<Item> =
+        near.into_iter().map(item).chain(free).chain(others.into_iter().map(item)).collect();
     if let Some(id) = id.filter(|id| catalogue::find(id).is_none()) {
         // words of a known model may look like an id: it comes first where others of its owner are known
         let owner = id.split_once('/').map_or(String::new(), |(owner, _)| format!("{owner}/"));
@@ -121,6 +133,7 @@ fn find_cards(words: &str) -> Found {
         size.is_some_and(|(gb, _)| gpu.marketed_gb.is_some_and(|marketed| f64::from(marketed) == gb))
     });
     let mut found: Vec<_> = of_size.map(item).collect();
+    let of_that_size = found.len();
     let named = if means_nothing(words) { Vec::new() } else { search(words) };
     for named in named.into_iter().map(item) {
         if found.iter().all(|other| other.key != named.key) {
@@ -133,7 +146,10 @@ fn find_cards(words: &str) -> Found {
         label: gpu_label(&GpuChoice::Custom(Bytes::gib(gib))),
         detail: "all of it for programs; a card sold so has a little less".to_owned(),
     });
-    let items = with_free_choice(found, free, true);
+    // real cards of that memory stand before the one that is none of them, and what has these digits in its name after it
+    let place = if size.is_some() { of_that_size } else { 0 };
+    let mut items = found;
+    free.into_iter().for_each(|free| items.insert(place, free));
     let note = match items.is_empty() {
         true => format!(
             "No card matches “{}”. Type a part of its name, or an amount such as 24 for any card with that memory.",
@@ -142,13 +158,6 @@ fn find_cards(words: &str) -> Found {
         false => String::new(),
     };
     Found { items, note }
-}
-
-/// What was found with the item of a free size, where there is one, as the first or the last.
-fn with_free_choice(mut found: Vec<Item>, free: Option<Item>, first: bool) -> Vec<Item> {
-    let place = if first { 0 } else { found.len() };
-    free.into_iter().for_each(|free| found.insert(place, free));
-    found
 }
 
 /// The number in words that are nothing but a number and perhaps its unit, and whether there is one: `13b`, `24 GB`. Numbers
@@ -241,13 +250,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_size_offers_a_model_of_that_size_first() {
+    fn a_bare_size_offers_what_there_is_of_it_before_any_of_that_size() {
         let found = find_models("13b").items;
-        assert_eq!(found[0].label, "Any 13B Llama-like model");
-        assert_eq!(model_of(&found[0].key), ModelChoice::Size(13.));
+        let any =
+            found.iter().position(|item| item.label == "Any 13B Llama-like model").expect("it is offered");
+        assert_eq!(model_of(&found[any].key), ModelChoice::Size(13.));
+        assert!(any > 0 && found[..any].iter().all(|item| item.detail.starts_with("1")), "{found:?}");
+        // digits in another model's name are no size
+        let odd = find_models("23b").items;
+        assert_eq!(model_of(&odd[0].key), ModelChoice::Size(23.), "{odd:?}");
         let found = find_gpus(" 40 GB").items;
-        assert_eq!(gpu_of(&found[0].key), GpuChoice::Custom(Bytes::gib(40.)));
-        assert_eq!(found[0].label, gpu_label(&gpu_of(&found[0].key)));
+        let any = found.iter().position(|item| item.key.starts_with(MEMORY)).expect("it is offered");
+        assert_eq!(gpu_of(&found[any].key), GpuChoice::Custom(Bytes::gib(40.)));
+        assert_eq!(found[any].label, gpu_label(&gpu_of(&found[any].key)));
+        assert!(any > 0 && found[..any].iter().all(|item| item.detail == "40 GB"), "{found:?}");
+        assert_eq!(gpu_of(&find_gpus("22.5GiB").items[0].key), GpuChoice::Custom(Bytes::gib(22.5)));
     }
 
     #[test]
@@ -295,7 +312,9 @@ mod tests {
     #[test]
     fn an_amount_is_the_card_that_the_command_takes_for_it() {
         for words in ["12GB", "24 gb", "22.5GiB"] {
-            let chosen = gpu_of(&find_gpus(words).items[0].key);
+            let found = find_gpus(words).items;
+            let chosen =
+                gpu_of(&found.iter().find(|item| item.key.starts_with(MEMORY)).expect("it is offered").key);
             assert_eq!(Ok(chosen), crate::hardware::sold_with(words).map(GpuChoice::Custom), "{words}");
         }
     }

@@ -289,7 +289,11 @@ impl Scale {
                 _ => range,
             }
         };
-        let value = self.letters.read(text);
+        // digits that were added or taken away between separators: nothing so long is a decimal comma
+        let digits = text.chars().filter(char::is_ascii_digit).count();
+        let is_edited = self.whole && digits > 4 && text.chars().all(|c| c.is_ascii_digit() || c == ',');
+        let value =
+            if is_edited { self.letters.read(&text.replace(',', "")) } else { self.letters.read(text) };
         let fits = |value: &f64| value.is_finite() && (self.least..=self.most).contains(value);
         value.filter(fits).filter(|value| !self.whole || value.fract() == 0.).ok_or_else(wanted)
     }
@@ -299,6 +303,14 @@ impl Scale {
         let noun = if value == 1. { self.one } else { self.many };
         format!("{} {noun}", limit(value)).trim_end().to_owned()
     }
+}
+
+/// From so many on, digits in a box stand in threes: fewer are read at a glance, as `2048` and `16384`.
+const GROUPED: f64 = 1e5;
+
+/// A number in its box: `16384`, `1,000,000,000`, `0.01`.
+pub fn boxed(value: f64) -> String {
+    if value >= GROUPED { limit(value) } else { number(value) }
 }
 
 /// A number in a sentence: `16,777,216`, `0.01`.
@@ -386,6 +398,13 @@ mod tests {
         for text in ["x", "10k x", "3 x 3 x 3", "M", "1.5", "10k y 3"] {
             assert!(DATASET.read(text).is_err(), "{text}");
         }
+        // the box writes separators, and a digit more or less leaves them where they were
+        assert_eq!([99_999., 131_072., 1e9, 0.5].map(boxed), ["99999", "131,072", "1,000,000,000", "0.5"]);
+        assert_eq!(
+            [("131,07", 13107.), ("1,310,72", 131_072.)]
+                .map(|(text, value)| SEQUENCE.read(text) == Ok(value)),
+            [true; 2]
+        );
         assert_eq!(SEQUENCE.read("0"), Err("use a whole number from 1 to 16,777,216".to_owned()));
         assert_eq!(
             BILLIONS.read("7,5"),

@@ -140,6 +140,8 @@ pub struct State {
     pub untried: RwSignal<bool>,
     /// Whether all settings are in sight, and not only those that most people choose.
     pub unfolded: RwSignal<bool>,
+    /// Whether the sheet of keys is open.
+    pub keys: RwSignal<bool>,
     /// Whether something can be undone.
     pub can_undo: RwSignal<bool>,
     /// Whether something can be done again.
@@ -223,6 +225,7 @@ impl State {
             uses: RwSignal::new(None),
             untried: RwSignal::new(false),
             unfolded: RwSignal::new(false),
+            keys: RwSignal::new(false),
             can_undo: RwSignal::new(false),
             can_redo: RwSignal::new(false),
             trace: RwSignal::new_local(None),

@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::format::{Unit, number, parameters};
 use crate::issue::Field;
 use crate::model::{Architecture, catalogue};
-use crate::scenario::keys::{Group, Key, ValueKind, keys};
+use crate::scenario::keys::{Count, Group, Key, ValueKind, keys};
 use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario, Task};
 use crate::units::grouped;
 
@@ -159,9 +159,21 @@ pub fn title(scenario: &Scenario) -> String {
     format!("{} · {method}", model(scenario))
 }
 
-/// What a scenario says of an input; a dash where it makes no difference.
+/// The price as the page asks for it: the scenario keeps cents, as the command does.
+pub const PRICE: &str = "US dollars per GPU-hour";
+
+/// What a scenario says of an input, in the unit in which the page asks for it.
+fn words(key: &Key, scenario: &Scenario) -> String {
+    match (key.kind(), scenario.data.price()) {
+        (ValueKind::Count(Count::Cents), Some(dollars)) => format!("{dollars:.2}"),
+        (ValueKind::Count(Count::Cents), None) => "as listed".to_owned(),
+        _ => key.words(scenario),
+    }
+}
+
+/// The same; a dash where it makes no difference.
 fn said(key: &Key, scenario: &Scenario) -> String {
-    if key.matters(scenario) { key.words(scenario) } else { "–".to_owned() }
+    if key.matters(scenario) { words(key, scenario) } else { "–".to_owned() }
 }
 
 /// Every key, group by group.
@@ -194,7 +206,11 @@ fn is_for_some(key: &Key, scenarios: &[Scenario]) -> bool {
 /// ```
 pub fn differences(scenarios: &[Scenario]) -> Vec<(&'static str, Vec<String>)> {
     let row = |key: &'static Key| {
-        (key.label_among(scenarios), scenarios.iter().map(|scenario| said(key, scenario)).collect())
+        let label = match key.kind() {
+            ValueKind::Count(Count::Cents) => PRICE,
+            _ => key.label_among(scenarios),
+        };
+        (label, scenarios.iter().map(|scenario| said(key, scenario)).collect())
     };
     let differs = |key: &&'static Key| has_values(key, scenarios) || is_for_some(key, scenarios);
     grouped_keys().filter(differs).map(row).collect()
@@ -224,7 +240,7 @@ pub fn names(scenarios: &[Scenario]) -> Vec<String> {
 
 /// An input and its value in a few words: `QLoRA`, `batch 4`, `Double quantisation Off`.
 fn phrase(key: &Key, scenario: &Scenario) -> String {
-    let words = key.words(scenario);
+    let words = words(key, scenario);
     match key.field {
         Field::Batch => return batch(scenario),
         Field::Sequence => return format!("{words} tokens"),
@@ -239,6 +255,7 @@ fn phrase(key: &Key, scenario: &Scenario) -> String {
         ValueKind::Gpu => words,
         ValueKind::Teacher => format!("{}: {words}", key.label),
         ValueKind::Choice(_) if says_enough(key.field) => words,
+        ValueKind::Count(Count::Cents) => format!("price {words}"),
         ValueKind::Count(_)
         | ValueKind::Choice(_)
         | ValueKind::Targets

@@ -7,7 +7,7 @@ use crate::accuracy::band;
 use crate::hardware::Vendor;
 use crate::issue::Field;
 use crate::memory::Memory;
-use crate::plan::{Fit, Level, OnCard, Outcome, Verdict};
+use crate::plan::{Fit, Level, Margin, OnCard, Outcome, Verdict};
 use crate::scenario::{Method, Scenario};
 use crate::units::Bytes;
 
@@ -16,7 +16,8 @@ pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
     verdict.margin(fit.margin, |bytes| unit.amount(bytes))
 }
 
-/// `on the GeForce RTX 4090 with 14.5 GiB to spare`, `on each of the 8 × GeForce RTX 4090 with 2.67 GiB to spare`.
+/// `on the GeForce RTX 4090 with 14.5 GiB to spare`, `on each of the 8 × GeForce RTX 4090 with 2.67 GiB to spare`, `on 8 × H100 SXM: each is
+/// over by 64.8 GiB`.
 pub fn circumstances(fit: &Fit, verdict: Verdict, scenario: &Scenario, unit: Unit) -> String {
     let joint = match verdict {
         Verdict::Fits => " with",
@@ -25,6 +26,8 @@ pub fn circumstances(fit: &Fit, verdict: Verdict, scenario: &Scenario, unit: Uni
     };
     let card = match scenario.cluster.is_many() {
         false => format!("on the {}", summary::card(scenario, unit)),
+        // what does not fit on each may fit on some
+        true if verdict == Verdict::Over => format!("on {}", summary::cards(scenario, unit)),
         true => format!("on each of the {}", summary::cards(scenario, unit)),
     };
     let margin = match scenario.stop().map(|issue| issue.field) {
@@ -33,18 +36,29 @@ pub fn circumstances(fit: &Fit, verdict: Verdict, scenario: &Scenario, unit: Uni
         Some(_) => "whatever memory there is".to_owned(),
         None => margin(fit, verdict, unit),
     };
-    format!("{card}{joint} {margin}")
+    let each = match (scenario.cluster.is_many() && verdict == Verdict::Over, fit.margin) {
+        (true, Margin::Overshoot(_)) => "each is ",
+        (true, Margin::Headroom(_)) => "on each ",
+        (false, _) => "",
+    };
+    format!("{card}{joint} {each}{margin}")
 }
 
 /// The whole of it in one sentence, to be read aloud.
 pub fn sentence(scenario: &Scenario, memory: &Memory, fit: &Fit, verdict: Verdict, unit: Unit) -> String {
     format!(
-        "{}. {} {}. The peak is in the {}.",
+        "{}. {} {}. The peak {} in the {}.",
         unit.amount(fit.needed),
         verdict.label(),
         circumstances(fit, verdict, scenario, unit),
+        if ends_before(verdict) { "would be" } else { "is" },
         memory.peak().0.label()
     )
+}
+
+/// Whether the run may end before its peak.
+fn ends_before(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Over | Verdict::WouldNotRun)
 }
 
 /// A clause beside the verdict.
@@ -94,7 +108,9 @@ pub fn aside(
     // a stage that was asked for is named beside the bars of all
     let worst = memory.rank.filter(|_| scenario.cluster.layout.stage == 0);
     let worst = worst.map(|rank| format!("most in {}", rank.words()));
-    let others = [note, Some(format!("peak in the {}", phase.label())), worst, server].into_iter().flatten();
+    let would = if ends_before(verdict) { "would peak" } else { "peak" };
+    let peak = format!("{would} in the {}", phase.label());
+    let others = [note, Some(peak), worst, server].into_iter().flatten();
     [Some(share), level].into_iter().flatten().chain(others.map(Aside::of)).collect()
 }
 
@@ -158,13 +174,11 @@ fn of_run(scenario: &Scenario, on_card: &OnCard, unit: Unit) -> Option<(&'static
         Outcome::RunsExpandable => {
             // no more is promised than what is said of that run itself, once it is chosen
             let then = match on_card.close.then(|| more_that_may_be(scenario, unit)).flatten() {
-                Some(more) => format!("it is close: it runs by the estimate, and may not, as {more}"),
+                Some(more) => format!("it is close: {more}"),
                 None => "it runs".to_owned(),
             };
-            let words = format!(
-                "Choose expandable segments as the allocator \
-                 (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), and {then}"
-            );
+            let words =
+                format!("With expandable segments (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True) {then}");
             Some(("holes", words))
         }
         Outcome::Fails(failure) => Some((
@@ -221,6 +235,15 @@ mod tests {
         let (_, told, _) =
             of(&crate::share::decode("method=full&p=amp-bf16&gpus=8&shard=fsdp2").scenarios[0]);
         assert!(told.contains(" on each of the 8 × GeForce RTX 4090"), "{told}");
+    }
+
+    #[test]
+    fn what_does_not_fit_on_several_is_over_on_each() {
+        let over = &crate::share::decode("m=70b&method=full&p=bf16&gpus=2&shard=fsdp2").scenarios[0];
+        let (verdict, told, _) = of(over);
+        assert_eq!(verdict, Verdict::Over);
+        assert!(told.contains("Does not fit on 2 × GeForce RTX 4090: each is over by "), "{told}");
+        assert!(told.contains(" The peak would be in the "), "{told}");
     }
 
     #[test]
@@ -321,12 +344,15 @@ mod tests {
         let told = |link: &str| of(&crate::share::decode(link).scenarios[0]);
         let (verdict, _, remark) = told(link);
         assert_eq!(verdict, Verdict::Tight);
-        assert!(remark.contains(", and it is close: it runs by the estimate, and may not, as "), "{remark}");
+        assert!(
+            remark.starts_with("With expandable segments (") && remark.contains(" it is close: "),
+            "{remark}"
+        );
         let (verdict, _, chosen) = told(&format!("{link}&alloc=expandable"));
         assert_eq!(verdict, Verdict::Close);
         // the same is said of why
         assert_eq!(
-            remark.split_once("may not, as ").map(|(_, why)| why),
+            remark.split_once("is close: ").map(|(_, why)| why),
             chosen.split_once("may not: ").map(|(_, why)| why)
         );
     }

@@ -35,7 +35,7 @@ test("a link opens on the scenario that was selected, and speeds stand beside th
 
 test("parts at different moments are told apart", async ({ headroom, page }) => {
   await headroom.open("#v=1&m=Qwen/Qwen3-8B&method=full&p=amp-bf16&gpu=h100-sxm-80gb&gpus=8&shard=fsdp2&2.shard=zero3&view=compare");
-  await expect(page.getByText("Each column is the moment at which that scenario needs most")).toBeVisible();
+  await expect(page.getByText("Each column of the table is the moment at which that scenario needs most")).toBeVisible();
 });
 
 test("four at most, all of them in the link", async ({ headroom, context }) => {

@@ -31,6 +31,16 @@ test("keys that work anywhere, and the sheet that lists them", async ({ headroom
   await expect(headroom.button("Remove B")).toBeVisible();
 });
 
+test("the sheet of keys is announced at the bottom of the page", async ({ headroom, page }) => {
+  await headroom.open();
+  await headroom.button("Keys").click();
+  const sheet = page.getByRole("dialog", { name: "Keys" });
+  await expect(sheet).toContainText("Read what was copied");
+  await page.keyboard.press("Escape");
+  await headroom.button("Keys").click();
+  await expect(sheet).toBeVisible();
+});
+
 test("the way past all that comes before the answer", async ({ headroom, page }) => {
   await headroom.open();
   await page.keyboard.press("Tab");

@@ -85,3 +85,14 @@ test("where the loop does not fit, the libraries that do are named with what the
   await headroom.expectLink("st", "trl");
   await expect(libraries).toHaveCount(0);
 });
+
+test("what a card cannot run is offered no use of the room and no file", async ({ headroom, page }) => {
+  await headroom.open("#v=1&gpu=apple-m4-max-64gb&o=paged-adamw-8bit");
+  await expect(headroom.verdict).toContainText("Not followed");
+  await expect(page.getByRole("heading", { name: "It does not run on this card" })).toBeVisible();
+  await expect(page.getByRole("region", { name: "It does not run on this card" })).toContainText("needs kernels of CUDA or Triton");
+  await expect(headroom.button("Get a file that runs")).toBeHidden();
+  await headroom.button("Export").click();
+  await expect(page.getByText("No file runs it on this card")).toBeVisible();
+  await expect(page.getByText("Python script")).toHaveCount(0);
+});

@@ -65,6 +65,9 @@ test("generation on several GPUs leads to what vLLM keeps", async ({ headroom, p
 test("a run costs what an hour of a GPU costs its owner", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=plan&gpu=rtx-4090&data=50000000");
   const price = headroom.box("US dollars per GPU-hour");
+  await expect(price).toHaveValue("");
+  await expect(price).toHaveAttribute("placeholder", "not on record");
+  await expect(page.locator(".pace").first()).toContainText("no rental price on record for this card: enter what an hour");
   await price.fill("0.40");
   await price.press("Enter");
   await expect(page.locator(".pace").first()).toContainText("at $0.40 for a GPU and hour");

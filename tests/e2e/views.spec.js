@@ -2,6 +2,19 @@
 import { overflow, violations } from "./support/access.js";
 import { expect, test } from "./support/test.js";
 
+for (const [width, height] of [[390, 844], [640, 400]]) {
+  test(`a view that is chosen comes into sight, ${width} wide`, async ({ headroom, page }) => {
+    await page.setViewportSize({ width, height });
+    await headroom.open();
+    for (const name of ["Plan", "Timeline"]) {
+      await headroom.view(name);
+      const top = () => page.locator("#view").evaluate((view) => view.getBoundingClientRect().top);
+      await expect.poll(top, { message: name }).toBeLessThan(height * 0.75);
+      expect(await top()).toBeGreaterThan(0);
+    }
+  });
+}
+
 /** Each view, and what stands in it. */
 const VIEWS = [
   ["Fit", "Memory at the peak"],

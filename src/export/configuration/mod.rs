@@ -479,7 +479,7 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
         if !is_the_projects {
             let message = match key.field {
                 Field::Task => {
-                    format!("of files for {project} Headroom writes those of {}", which.tasks())
+                    format!("no file for {project} is written of this task, but of {}", which.tasks())
                 }
                 _ => {
                     format!("a file for {project} has no line for this setting: {}", key.label_for(scenario))

@@ -15,7 +15,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
     let Some(Command { name, data, columns }) = Command::of(scenario.task) else {
         let message =
-            format!("of files for TRL (YAML) Headroom writes those of {}", Configuration::Trl.tasks());
+            format!("no file for TRL (YAML) is written of this task, but of {}", Configuration::Trl.tasks());
         return Err(Issue::error(Field::Task, message).with_fix("choose the Python script"));
     };
     if scenario.task.is_online() && scenario.answers_in_a_step() < 2 {

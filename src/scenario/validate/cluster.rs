@@ -110,7 +110,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                          whole until the last micro-batch"
                     ),
                     (Trainer::Loop, WrappedBy::Loop) | (Trainer::Megatron, _) => format!(
-                        "FSDP2 in a loop of one's own; fully_shard with MixedPrecisionPolicy(param_dtype=torch.{half}) on every layer and the model, \
+                        "FSDP2 in a training loop of your own; fully_shard with MixedPrecisionPolicy(param_dtype=torch.{half}) on every layer and the model, \
                          {after}; what accelerate adds is followed with wrapped-by accelerate, and with trl as the training library"
                     ),
                 };

@@ -10,7 +10,7 @@ use super::text::Draft;
 use crate::issue::Issue;
 use crate::ui::browser;
 use crate::ui::format::number;
-use crate::ui::scale::Scale;
+use crate::ui::scale::{Scale, boxed};
 
 /// A labelled number with slider and box.
 ///
@@ -45,7 +45,7 @@ pub fn Slider(
     let draft = Draft::new();
     let last = scale.stops.len().saturating_sub(1);
     let is_automatic = move || value.get() == 0. && automatic.with(Option::is_some);
-    let shown = move || if is_automatic() { String::new() } else { number(value.get()) };
+    let shown = move || if is_automatic() { String::new() } else { boxed(value.get()) };
     let read = move |text: &str| match text.trim().is_empty() && untrack(|| automatic.with(Option::is_some)) {
         true => Ok(0.),
         false => scale.read(text),

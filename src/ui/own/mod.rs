@@ -95,6 +95,7 @@ pub fn OwnModel() -> impl IntoView {
         >
             "Read a training configuration"
         </button>
+        <span class="own-hint">"or paste it anywhere"</span>
         {dialog}
     }
 }

@@ -265,14 +265,17 @@ fn remark(memory: &Memory, unit: Unit) -> String {
     let (first, later) = (needed(&memory.first), needed(&memory.steady));
     if first > later {
         let phase = memory.first.highest().0.label();
-        format!("Every iteration but the first, which goes higher: {} in the {phase}.", unit.amount(first))
+        format!(
+            "Shown: every step after the first, which goes higher: {} in the {phase}.",
+            unit.amount(first)
+        )
     } else if first < later {
         format!(
-            "Every iteration but the first, which has no optimizer state before its step and stays at {}.",
+            "Shown: every step after the first, which peaks at {}: there is no optimizer state before it.",
             unit.amount(first)
         )
     } else {
-        "Every iteration; the first goes as high.".to_owned()
+        "Shown: any step; the first goes as high.".to_owned()
     }
 }
 

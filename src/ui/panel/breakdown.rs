@@ -122,7 +122,10 @@ fn instants(peaks: &[(&str, &str, Option<String>)]) -> Option<String> {
         format!("{letter} in the {phase}{when}")
     };
     let told: Vec<String> = peaks.iter().map(told).collect();
-    Some(format!("Each column is the moment at which that scenario needs most: {}.", told.join("; ")))
+    Some(format!(
+        "Each column of the table is the moment at which that scenario needs most: {}.",
+        told.join("; ")
+    ))
 }
 
 /// Whether there is no scenario at a position.

@@ -128,7 +128,7 @@ pub fn Compare() -> impl IntoView {
     });
     let columns = Signal::derive(move || {
         let letters = (0..state.count.get()).map(letter);
-        ["Input"].into_iter().chain(letters).map(str::to_owned).collect::<Vec<_>>()
+        ["Scenario"].into_iter().chain(letters).map(str::to_owned).collect::<Vec<_>>()
     });
     let rows = Signal::derive(move || {
         let mut rows = differences(&state.scenarios());
@@ -287,13 +287,15 @@ fn nearest_runs(state: State) -> Row {
     }
 }
 
-/// How far off a run's allocated peak was, which is what the measured error is of, or what else was measured of it; and which run it is.
+/// How far off a run's allocated peak was, which is what the measured error is of, or what else was measured of it; which run it is, and
+/// what it ran on.
 fn missed_by(run: &Run) -> Cell {
+    let over = if run.is_over_null_device() { "PyTorch without a GPU" } else { "a real GPU" };
     let figure = Metric::ALL.into_iter().find_map(|metric| Some((metric, run.figure(metric)?)));
     figure.map_or_else(
         || Cell::of("–"),
         |(metric, figure)| Cell {
-            small: format!("{}, {}", proof::metric(metric).to_lowercase(), model(run)),
+            small: format!("{}, {}, {over}", proof::metric(metric).to_lowercase(), model(run)),
             hint: format!("Show this run: {}", run.id),
             ..Cell::of(signed(figure.error_pct()))
         },
@@ -368,10 +370,16 @@ mod tests {
         let error = own.figure(Metric::Allocated).expect("a figure").error_pct();
         assert_eq!(cell.text, signed(error));
         assert!(
-            cell.hint.ends_with(&own.id) && cell.small.starts_with("allocated peak, gpt2"),
+            cell.hint.ends_with(&own.id) && cell.small.starts_with("allocated peak, gpt2, "),
             "{}",
             cell.small
         );
+        // columns are of one quantity where it was measured by that software
+        let measured = Measured::Here(std::sync::Arc::new(runs.clone()));
+        for link in ["method=lora", "method=full"] {
+            let found = nearest_to(&measured, &crate::share::decode(link).scenarios[0]);
+            assert!(found.is_some_and(|run| run.figure(Metric::Allocated).is_some()), "{link}");
+        }
         assert_eq!(nearest_to(&Measured::Awaited, &scenario), None);
     }
 

@@ -55,9 +55,6 @@ pub fn Configure() -> impl IntoView {
                 {surface.map(|key| view! { <Control key=key /> }).collect::<Vec<_>>()}
             </fieldset>
             <Rest />
-            <p class="remark scope">
-                "Figures are per GPU: of one, or of several under DDP, FSDP2, ZeRO or Megatron-core."
-            </p>
         </form>
     }
 }
@@ -214,6 +211,13 @@ fn Presets() -> impl IntoView {
             </button>
         }
     };
+    // who changes a setting has done with the examples
+    Effect::new(move || {
+        state.current().scenario.track();
+        if all.get_untracked() {
+            all.set(false);
+        }
+    });
     let more = presets::PRESETS.len().saturating_sub(FIRST_EXAMPLES);
     view! {
         <div class="presets" class:all=all role="group" aria-label="Examples">

@@ -5,16 +5,19 @@ use leptos::prelude::*;
 use crate::estimate::Estimate;
 use crate::hardware::{Device, Vendor};
 use crate::issue::{Field, Issue};
+use crate::plan::pace;
 use crate::scenario::colocated::TRL_SHARE;
 use crate::scenario::keys::{Count, Key, ValueKind};
-use crate::scenario::{Choice, GpuChoice, LoraTargets, ModelChoice, Modules, Rollouts, Scenario, Sharding};
+use crate::scenario::{
+    Choice, Data, GpuChoice, LoraTargets, ModelChoice, Modules, Rollouts, Scenario, Sharding,
+};
 use crate::ui::controls::{Combobox, Select, Slider, Switch, TextBox};
-use crate::ui::format::Unit;
 use crate::ui::own::OwnModel;
 use crate::ui::picks;
 use crate::ui::scale::{self, Scale};
 use crate::ui::state::State;
-use crate::units::Bytes;
+use crate::ui::summary;
+use crate::units::{BYTES_PER_KIB, BYTES_PER_MIB, Bytes, grouped};
 
 /// The issues of the active scenario that name one of some fields.
 pub fn issues(state: State, is_of: impl Fn(Field) -> bool + Send + Sync + 'static) -> Signal<Vec<Issue>> {
@@ -202,15 +205,15 @@ const fn scale(count: Count) -> &'static Scale {
     }
 }
 
-/// What a constant is on the scenario's card where it is left to that: `auto (481 MiB)`; nothing where the card has no CUDA.
-fn automatic(field: Field, scenario: &Scenario, unit: Unit) -> Option<String> {
+/// What a constant is on the scenario's card where it is left to that, in the unit of its box: `auto (481)`; nothing where the card has no CUDA.
+fn automatic(field: Field, scenario: &Scenario) -> Option<String> {
     let gpu = scenario.gpu().ok().filter(|gpu| gpu.vendor == Vendor::Nvidia)?;
-    let taken = match field {
-        Field::Context => gpu.context,
-        Field::Workspace => Bytes(Device::of(&gpu).workspace),
+    let (taken, unit) = match field {
+        Field::Context => (gpu.context, BYTES_PER_MIB),
+        Field::Workspace => (Bytes(Device::of(&gpu).workspace), BYTES_PER_KIB),
         _ => return None,
     };
-    Some(format!("auto ({})", unit.amount(taken)))
+    Some(format!("auto ({})", grouped(taken.0.div_ceil(unit))))
 }
 
 /// What a number counts, behind its box.
@@ -229,7 +232,10 @@ fn number(key: &'static Key, (label, help): (&'static str, &'static str), count:
     // of GPUs the key reads machines of them, too
     let otherwise = move |text: String| {
         let is_read = untrack(|| {
-            state.current().scenario.with(|scenario| key.read(&mut scenario.clone(), &text).is_ok())
+            state
+                .current()
+                .scenario
+                .with(|scenario| key.field == Field::Gpus && key.read(&mut scenario.clone(), &text).is_ok())
         });
         if is_read {
             state.change(|scenario| put(key, scenario, &text));
@@ -250,7 +256,7 @@ fn number(key: &'static Key, (label, help): (&'static str, &'static str), count:
             set=lens.set
             messages=issues(state, move |field| field == key.field)
             unit=unit(count)
-            automatic=state.of_scenario(move |scenario| automatic(key.field, scenario, state.unit()))
+            automatic=state.of_scenario(move |scenario| automatic(key.field, scenario))
             otherwise=Callback::new(otherwise)
         />
     }
@@ -263,16 +269,28 @@ fn dollars(key: &'static Key) -> impl IntoView {
         move |scenario| key.write(scenario).parse().unwrap_or(0.) / scale::CENTS,
         move |scenario, value: f64| put(key, scenario, &((value * scale::CENTS).round() as u64).to_string()),
     );
+    // what is reckoned with where the box is empty
+    let usual = move || {
+        let listed = state.current().answer(|scenario, memory, _| {
+            let scenario = Scenario { data: Data { cents: 0, ..scenario.data }, ..scenario.clone() };
+            pace(&scenario, memory).ok()?.dollars_per_gpu_hour()
+        });
+        Some(match listed.flatten() {
+            Some(dollars) => format!("auto ({dollars:.2}, as listed)"),
+            None => "not on record".to_owned(),
+        })
+    };
     view! {
         <Slider
             id=key.name
-            label="US dollars per GPU-hour"
-            help="What an hour of one GPU costs you, as in 2.50; 0 for the cheapest machine with the card that is on record."
+            label=summary::PRICE
+            help="What an hour of one GPU costs you, as in 2.50. Left empty, it is that of the cheapest machine on record with the card."
             scale=&scale::DOLLARS
             value=lens.value
             set=lens.set
             messages=issues(state, move |field| field == key.field)
             unit="$"
+            automatic=Signal::derive(usual)
         />
     }
 }
@@ -361,8 +379,8 @@ fn Model(key: &'static Key) -> impl IntoView {
             <Combobox
                 id=key.name
                 label=key.label
-                help="Any model of the catalogue: type a few words of its name. Or type a size such as 13b for a \
-                      Llama-shaped model of that many parameters, or the id of any other model on the Hub."
+                help="Any model of the catalogue: type a few words of its name. Or type a size such as 13b for models of it and \
+                      a Llama-shaped one of just so many parameters, or the id of any other model on the Hub."
                 chosen=state.of_scenario(|scenario| picks::model_label(&scenario.model))
                 find=picks::find_models
                 pick=Callback::new(pick)
@@ -423,7 +441,7 @@ fn Card(key: &'static Key) -> impl IntoView {
             id=key.name
             label=key.label
             help="The card that the run is to fit on, each of them where there are several. Type a name, several such as 8x H100, or an amount \
-                  such as 24 for any card with that memory."
+                  such as 24 for the cards with that memory, and one that has all of it."
             chosen=gpu.value
             find=picks::find_gpus
             pick=gpu.set

@@ -290,6 +290,12 @@ fn gist((axis, size): (Axis, &str), stops: &[u64], points: &[Point], unit: Unit)
     let running = points.iter().take_while(|point| runs(point)).count();
     let last_of = |count: usize| stops.get(count.checked_sub(1)?).map(|stop| spoken(*stop));
     let last = last_of(fitting);
+    let what = match axis {
+        Axis::Sequence => "length",
+        Axis::Batch => "batch",
+        Axis::Rank => size,
+        Axis::Gpus => "number",
+    };
     let close = last_of(running).filter(|_| running > fitting);
     let close = close.map(|close| format!("; close at {close}")).unwrap_or_default();
     let next = stops.get(running).zip(points.get(running).copied().flatten());
@@ -300,8 +306,9 @@ fn gist((axis, size): (Axis, &str), stops: &[u64], points: &[Point], unit: Unit)
         (Some(last), Some(beyond)) => format!("Fits at {last}{close}; {beyond}."),
         (Some(last), None) if close.is_empty() => format!("Fits at every value, up to {last}."),
         (Some(last), None) => format!("Fits at {last}{close}."),
-        (None, Some(beyond)) => format!("Fits at no value beyond doubt{close}: {beyond}."),
-        (None, None) if !close.is_empty() => format!("Fits at no value beyond doubt{close}."),
+        (None, Some(beyond)) if close.is_empty() => format!("Fits at no {what}: {beyond}."),
+        (None, Some(beyond)) => format!("Fits for certain at no {what}{close}; {beyond}."),
+        (None, None) if !close.is_empty() => format!("Fits for certain at no {what}{close}."),
         (None, None) => "There is no answer for this scenario.".to_owned(),
     }
 }
@@ -346,7 +353,7 @@ mod tests {
         );
         assert_eq!(
             gist(Axis::Sequence, &stops, &near[1..2]),
-            "Fits at no value beyond doubt; close at 1,024 tokens."
+            "Fits for certain at no length; close at 1,024 tokens."
         );
         // a prompt of 512 tokens is no text of 128
         let short = [None, point(9., Verdict::WouldNotRun), points[1], points[2]];
@@ -364,7 +371,7 @@ mod tests {
         let none = gist(Axis::Gpus, &[1, 2, 4], &gpus[..1]);
         assert_eq!(none, "Fits on no number of them, up to 4 GPUs.");
         let batch = gist(Axis::Batch, &stops, &points[2..]);
-        assert!(batch.starts_with("Fits at no value beyond doubt: 1,024 sequences"), "{batch}");
+        assert!(batch.starts_with("Fits at no batch: 1,024 sequences"), "{batch}");
     }
 
     #[test]

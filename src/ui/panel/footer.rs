@@ -4,6 +4,7 @@ use leptos::prelude::*;
 
 use super::document::Document;
 use crate::ui::controls::explained;
+use crate::ui::state::State;
 
 /// What is estimated.
 const ESTIMATES: &str = "It estimates fine-tuning, classification, embeddings, training on preferences (DPO, KTO, ORPO, CPO, SimPO), of reward models and on rewards (GRPO, RLOO), distillation and generation, with PyTorch and the \
@@ -13,6 +14,7 @@ const ESTIMATES: &str = "It estimates fine-tuning, classification, embeddings, t
 /// What one should know about the page.
 #[component]
 pub fn Footer() -> impl IntoView {
+    let state = State::of_page();
     view! {
         <footer class="page-footer">
             <p>
@@ -26,6 +28,10 @@ pub fn Footer() -> impl IntoView {
             </p>
             <p>
                 <Document at="index.html" text="All documents" />
+                " "
+                <button type="button" class="explain" on:click=move |_| state.keys.set(true)>
+                    "Keys"
+                </button>
             </p>
         </footer>
     }

@@ -125,7 +125,8 @@ fn row(state: State, way: &Way, own: &Scenario, unit: Unit) -> Row {
     let checkpointing =
         Key::find("gradient-checkpointing").map_or_else(String::new, |key| key.words(scenario));
     let batches = passes_in_words(scenario);
-    let brings = way.brings(own).map_or_else(String::new, |brings| format!("; other than here: {brings}"));
+    let brings =
+        way.brings(own).map_or_else(String::new, |brings| format!("; differs from this scenario: {brings}"));
     let head = Cell {
         small: format!("checkpointing {}, {batches}{brings}", checkpointing.to_lowercase()),
         ..Cell::of(way.name())

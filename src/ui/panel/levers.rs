@@ -10,9 +10,11 @@ use crate::plan::{
     Change, Cost, Lever, Levers as Found, Repair, Use, Verdict, beyond_in_words, instead, repairs,
 };
 use crate::scenario::Scenario;
+use crate::scenario::kernels::without_kernels;
 use crate::scenario::keys::Key;
 use crate::ui::browser::{self, Later};
 use crate::ui::format::Unit;
+use crate::ui::markup::capitalised;
 use crate::ui::own::{self, OfHub};
 use crate::ui::search;
 use crate::ui::state::{Known, State};
@@ -40,6 +42,11 @@ pub fn Levers() -> impl IntoView {
     look_for(state);
     let unanswered = Memo::new(move |_| state.current().estimate.with(|estimate| estimate.memory.is_none()));
     let fits = Memo::new(move |_| fits(state));
+    // what does not run on its card, though its tensors fit, has no use for the room and no file
+    let stranded = Memo::new(move |_| match fits.get() {
+        true => state.current().scenario.with(without_kernels),
+        false => None,
+    });
     let is_behind =
         move || if fits.get() { is_behind(state, state.uses) } else { is_behind(state, state.levers) };
     let busy = Signal::derive(move || (!unanswered.get() && !state.untried.get() && is_behind()).to_string());
@@ -54,6 +61,7 @@ pub fn Levers() -> impl IntoView {
     let title = move || match (unanswered.get(), fits.get()) {
         (true, _) if of_hub.get() => "A model that is not in the catalogue".to_owned(),
         (true, _) => repaired.with(|found| instead(found)).to_owned(),
+        (false, true) if stranded.get().is_some() => "It does not run on this card".to_owned(),
         (false, true) => "What the room is good for".to_owned(),
         (false, false) => {
             changes().map_or_else(|| "What to change".to_owned(), |known| title(&known.0, &known.1))
@@ -61,6 +69,10 @@ pub fn Levers() -> impl IntoView {
     };
     let buttons = move || match (unanswered.get(), fits.get()) {
         (true, _) => Some(repaired.with(|found| of_repairs(state, found))),
+        (false, true) if stranded.get().is_some() => stranded.get().map(|issue| {
+            let words = format!("{}.", capitalised(&issue.to_string()));
+            view! { <p class="remark">{words}</p> }.into_any()
+        }),
         (false, true) => state.uses.get().map(|known| of_uses(state, &known.1)),
         (false, false) => changes().map(|known| buttons(state, &known.0, &known.1)),
     };
@@ -92,7 +104,7 @@ pub fn Levers() -> impl IntoView {
             <button
                 type="button"
                 class="explain"
-                hidden=move || unanswered.get() || !state.current().scenario.with(|scenario| scenario.task.trains())
+                hidden=move || unanswered.get() || stranded.get().is_some() || !state.current().scenario.with(|scenario| scenario.task.trains())
                 popovertarget=MENU
                 on:click=|_| request_animation_frame(|| browser::focus(FILES))
             >

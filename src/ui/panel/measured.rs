@@ -5,7 +5,8 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use crate::check::{Run, nearest, read_runs};
+use crate::accuracy::software;
+use crate::check::{Metric, Run, nearest, read_runs};
 use crate::scenario::Scenario;
 use crate::ui::browser::{self, NoText};
 use crate::ui::proof::FILE;
@@ -32,9 +33,16 @@ pub fn fetch(state: State) {
     });
 }
 
-/// The measured run that is most like a scenario, where the runs are here.
+/// The measured run that is most like a scenario, where the runs are here: of those by the same software one whose allocated peak was
+/// measured, which is what the measured error is of.
 pub fn nearest_to(measured: &Measured, scenario: &Scenario) -> Option<Run> {
     let Measured::Here(runs) = measured else { return None };
     let architecture = scenario.architecture().ok()?;
-    nearest(runs, &architecture, scenario).cloned()
+    let software = software(scenario);
+    let is_alike = |run: &&Run| {
+        run.software == software && run.task() == scenario.task && run.figure(Metric::Allocated).is_some()
+    };
+    let alike: Vec<Run> = runs.iter().filter(is_alike).cloned().collect();
+    let among = if alike.is_empty() { runs.as_slice() } else { alike.as_slice() };
+    nearest(among, &architecture, scenario).cloned()
 }

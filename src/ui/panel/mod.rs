@@ -51,3 +51,4 @@ pub use panels::Panels;
 pub use sentence::Sentence;
 pub use toast::Toast;
 pub use verdict::Verdict;
+pub use views::show;

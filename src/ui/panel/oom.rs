@@ -88,7 +88,7 @@ pub fn OutOfMemory() -> impl IntoView {
                 </summary>
                 <label for="oom-text" class="remark">
                     "The line with “Tried to allocate …”, the table of torch.cuda.memory_summary(), what nvidia-smi shows, what vLLM says as it starts, or \
-                     “Killed”. It is read here and sent nowhere, and looked for in the run of the scenario above."
+                     “Killed”. Ctrl V anywhere on the page does, too. It is read here and sent nowhere, and looked for in the run of the scenario above."
                 </label>
                 <textarea
                     id="oom-text"

@@ -170,8 +170,8 @@ pub fn Plan() -> impl IntoView {
     view! {
         <div class="plan-head" id="contents">
             <Contents />
+            <Work />
         </div>
-        <Work />
         <div class="panels plan">
             {move || questions(trains.get()).map(|question| view! { <Question question=question /> }).collect::<Vec<_>>()}
         </div>
@@ -281,14 +281,18 @@ fn Work() -> impl IntoView {
     let told = move || match (left.get(), stopped.get()) {
         (0, false) => ().into_any(),
         (0, true) => view! {
-            "Stopped: the tables have what was found so far. "
+            "Stopped"
+            <span class="roomy">": the tables have what was found so far"</span>
+            ". "
             <button type="button" class="explain" on:click=move |_| state.again.update(|again| *again += 1)>
                 "Go on"
             </button>
         }
         .into_any(),
         (_, _) => view! {
-            {move || format!("{} more to work out. ", left.get())}
+            {move || format!("{} more", left.get())}
+            <span class="roomy">" to work out"</span>
+            ". "
             <button type="button" class="explain" on:click=stop>
                 "Stop"
             </button>

@@ -175,7 +175,7 @@ pub(super) fn Readout(
                 {parts}
             </ul>
             <div class="alive">
-                <h3>"Largest tensors alive, those of all layers summed"</h3>
+                <h3>"Largest tensors alive, by the operation that made them; those of all layers summed"</h3>
                 <ul>{lines}</ul>
             </div>
             {inside}

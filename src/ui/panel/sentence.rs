@@ -93,7 +93,7 @@ pub fn Sentence() -> impl IntoView {
         view! {
             {fold}
             <span class="piece" hidden=Signal::derive(move || said.with(String::is_empty))>
-                <span class="joint">{before}</span>
+                <span class="joint" class:dot=before == "·">{before}</span>
                 " "
                 <button
                     type="button"
@@ -129,7 +129,7 @@ pub fn Sentence() -> impl IntoView {
             aria-label="The scenario in a sentence"
         >
             <p>
-                {PIECES.map(piece)} <span class="joint">"·"</span> " "
+                {PIECES.map(piece)} <span class="joint dot">"·"</span> " "
                 <button type="button" class="rest" on:click=unfold>
                     {changed}
                 </button>

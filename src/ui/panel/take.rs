@@ -9,6 +9,7 @@ use crate::export::{Configuration, Written, configuration};
 use crate::issue::Issue;
 use crate::plan::Verdict;
 use crate::scenario::Scenario;
+use crate::scenario::kernels::without_kernels;
 use crate::ui::browser;
 use crate::ui::desk::Place;
 use crate::ui::question::{Answer, Form, Question};
@@ -55,8 +56,10 @@ pub fn Take(
     // written when the menu is first opened, and from then on with every change
     let opened = RwSignal::new(false);
     let written = Memo::new(move |_| {
-        let of =
-            |scenario: &Scenario| Configuration::ALL.map(|which| configuration(scenario, which)).to_vec();
+        let of = |scenario: &Scenario| match without_kernels(scenario) {
+            Some(_) => Vec::new(),
+            None => Configuration::ALL.map(|which| configuration(scenario, which)).to_vec(),
+        };
         if opened.get() { state.current().scenario.with(of) } else { Vec::new() }
     });
     let files = move || {
@@ -65,6 +68,9 @@ pub fn Take(
     };
     let title = move || {
         let what = if state.alone() { "it" } else { letter(state.active.get()) };
+        if state.current().scenario.with(without_kernels).is_some() {
+            return format!("No file runs {what} on this card");
+        }
         let Some((fit, verdict)) = state.current().fit() else { return format!("Files that run {what}") };
         written.with(|written| {
             let written = Configuration::ALL.into_iter().zip(written);
@@ -161,7 +167,10 @@ fn runs_it(state: State, which: Configuration, written: Result<Written, Issue>) 
             let needs = state.unit().amount(written.needed);
             let mut note = which.file().to_owned();
             if !written.differs.is_empty() {
-                note.push_str(&format!(", needs {needs}; other than here: {}", written.differs.join("; ")));
+                note.push_str(&format!(
+                    ", needs {needs}; differs from this scenario: {}",
+                    written.differs.join("; ")
+                ));
             }
             if !written.absent.is_empty() {
                 note.push_str(&format!("; not in it: {}", written.absent.join("; ")));

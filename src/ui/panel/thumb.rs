@@ -51,7 +51,7 @@ pub fn Thumb() -> impl IntoView {
             Some(view! {
                 {about}
                 {alone}
-                <p class="remark">{format!("One guide calls the {} that are needed {}.", unit.amount(needed), level(needed))}</p>
+                <p class="remark">{format!("By a guide that was written for cards of 12 GB (AGI2’s), the {} that are needed are {}.", unit.amount(needed), level(needed))}</p>
                 <dl class="pace">{lines}</dl>
                 {watch}
             })

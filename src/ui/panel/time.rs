@@ -17,7 +17,7 @@ pub fn Time() -> impl IntoView {
     let state = State::of_page();
     let told = move || {
         let said = state.current().answer(|scenario, memory, _| match pace(scenario, memory) {
-            Ok(pace) => pace_lines(scenario, &pace),
+            Ok(pace) => pace_lines(scenario, &pace, "enter what an hour of one GPU costs you above"),
             Err(issue) => vec![("No answer", capitalised(&issue.to_string()))],
         });
         let line = |(name, words): (&'static str, String)| {

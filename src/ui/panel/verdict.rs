@@ -9,8 +9,8 @@ use crate::accuracy;
 use crate::estimate::Estimate;
 use crate::hardware::{Gpu, Vendor};
 use crate::memory::Memory;
-use crate::plan::{fits, instead, repairs};
-use crate::scenario::Scenario;
+use crate::plan::{self, Outcome, fits, instead, repairs};
+use crate::scenario::{Allocator, Scenario};
 use crate::ui::behind::Behind;
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::{Explained, explained, meaning, message};
@@ -118,8 +118,22 @@ fn answer(
         }
     };
     let aside = verdict::aside(scenario, memory, (&fit, verdict), unit).into_iter().map(clause);
-    let remark = verdict::remark(scenario, verdict, detail, unit)
-        .map(|(class, words)| view! { <p class=format!("outcome {class}")>{words}</p> });
+    let state = use_context::<State>();
+    let remark = verdict::remark(scenario, verdict, detail, unit).map(|(class, words)| {
+        let mend = state.zip(joins_segments(scenario, verdict, detail)).map(|(state, scenario)| {
+            let take = move |_| {
+                state.open(scenario.clone(), "Allocator: Expandable segments");
+                browser::focus("answer");
+            };
+            view! {
+                " "
+                <button type="button" class="explain" on:click=take>
+                    "Choose expandable segments"
+                </button>
+            }
+        });
+        view! { <p class=format!("outcome {class}")>{words} {mend}</p> }
+    });
     let meter = meter(memory, fit.needed, fit.capacity);
     // beside others, which of them this is
     let letter = which.map(|letter| view! { <b class="letter">{letter}</b> " " });
@@ -146,6 +160,13 @@ fn answer(
             {meter}
         </div>
     }
+}
+
+/// The same run under the allocator that makes it one, where holes alone are in its way.
+fn joins_segments(scenario: &Scenario, verdict: plan::Verdict, detail: Option<&Detail>) -> Option<Scenario> {
+    let on_card = detail?.on_card.as_ref().ok()?;
+    let joins = verdict == plan::Verdict::Tight && on_card.outcome == Outcome::RunsExpandable;
+    joins.then(|| Scenario { allocator: Allocator::Expandable, ..scenario.clone() })
 }
 
 /// The way to what stands beneath the verdict.
@@ -256,7 +277,7 @@ fn Known() -> impl IntoView {
     let unmeasured = Memo::new(move |_| state.current().scenario.with(accuracy::unmeasured));
     let band = move || state.current().close_look().and_then(|detail| detail.measured_error());
     let known = move || match band() {
-        Some(band) => (band.in_words(), band.rests_on()),
+        Some(band) => (band.in_words(), known::against(&band)),
         None if unmeasured.get().is_some() => {
             ("not measured".to_owned(), unmeasured.get().unwrap_or_default().to_owned())
         }

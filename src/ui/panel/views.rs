@@ -28,7 +28,7 @@ pub fn Views() -> impl IntoView {
             _ => return,
         };
         event.prevent_default();
-        state.view.set(View::ALL[to]);
+        show(state, View::ALL[to]);
         browser::focus(&tab_id(View::ALL[to]));
     };
     let tab = move |view: View| {
@@ -39,9 +39,9 @@ pub fn Views() -> impl IntoView {
                 role="tab"
                 id=tab_id(view)
                 aria-selected=Signal::derive(move || is_shown().to_string())
-                aria-controls="view"
+                aria-controls=VIEW
                 tabindex=Signal::derive(move || if is_shown() { "0" } else { "-1" }.to_owned())
-                on:click=move |_| state.view.set(view)
+                on:click=move |_| show(state, view)
             >
                 {view.label()}
             </button>
@@ -55,18 +55,28 @@ pub fn Views() -> impl IntoView {
         View::Accuracy => view! { <Accuracy /> }.into_any(),
     };
     view! {
-        <div class="views" role="tablist" aria-label="Views" on:keydown=press>
+        <div class="views" id=TABS role="tablist" aria-label="Views" on:keydown=press>
             {View::ALL.iter().copied().map(tab).collect::<Vec<_>>()}
         </div>
         <div
             class="view"
-            id="view"
+            id=VIEW
             role="tabpanel"
             aria-labelledby=Signal::derive(move || tab_id(shown.get()))
         >
             {view}
         </div>
     }
+}
+
+/// The ids of the tabs and of what they show.
+const TABS: &str = "views";
+const VIEW: &str = "view";
+
+/// Shows a view, and goes to it where it would begin out of sight.
+pub fn show(state: State, view: View) {
+    state.view.set(view);
+    request_animation_frame(|| browser::bring_up(TABS, VIEW));
 }
 
 /// The id of a view's tab.
