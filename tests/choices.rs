@@ -164,10 +164,20 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
     );
     let refuses_of = refuses;
     let refuses = |link: &str, message: &str| refuses(&pictured(link), message);
+    let answer = estimate(&share::decode(&pictured("st=trl&mask=padded&task=dpo")).scenarios[0]);
+    assert!(answer.memory.is_some(), "{:?}", answer.issues);
     refuses(
-        "st=trl&mask=padded&task=dpo",
-        "another task than fine-tuning on texts with pictures of qwen2_5_vl with trl is not modelled",
+        "st=trl&mask=padded&task=kto",
+        "another task than fine-tuning and DPO on texts with pictures of qwen2_5_vl with trl is not modelled",
     );
+    refuses("st=trl&mask=padded&task=grpo", "another task than fine-tuning and DPO on texts with pictures");
+    refuses("st=trl&mask=padded&task=orpo", "trl's trainers for this task take no pictures");
+    refuses("st=trl&mask=padded&task=dpo&ref=precomputed", "not supported for vision datasets");
+    refuses(
+        "st=trl&mask=padded&task=dpo&gpus=2&shard=ddp",
+        "DPO on texts with pictures of qwen2_5_vl on several GPUs",
+    );
+    refuses_of("m=google/gemma-3-4b-it&img=1&s=1024&st=trl&mask=padded&task=reward", "take no pictures");
     refuses(
         "st=trl&mask=padded&img=0&task=reward",
         "transformers has no qwen2_5_vl that classifies: AutoModelForSequenceClassification stops",
@@ -251,7 +261,7 @@ fn generation_is_refused_where_it_was_not_compared() {
     // with alibi's bias
     refuses("p=bf16&m=tiiuae/falcon-rw-1b", "generating with falcon is not modelled");
     refuses("p=bf16&m=meta-llama/Llama-3.2-11B-Vision", "generating with mllama is not modelled");
-    refuses("p=bf16&m=google/gemma-3-4b-it&img=1", "pictures are followed in fine-tuning alone");
+    refuses("p=bf16&m=google/gemma-3-4b-it&img=1", "pictures are followed in training alone");
     refuses("p=bf16&m=state-spaces/mamba-130m-hf", "generating with mamba is not modelled");
     refuses("p=amp-bf16", "generation is modelled without autocast");
     refuses("p=bf16&st=torchtune", "generation is modelled with transformers, not with torchtune");

@@ -140,6 +140,30 @@ fn a_file_with_pictures_says_how_large_they_are() {
     assert_eq!(refused.field, Field::Frames, "{refused}");
 }
 
+/// DPO's data have pairs of answers beside the pictures; its processor has a template of its own.
+#[test]
+fn a_file_of_preferred_answers_has_pictures() {
+    let link = |images: u64| {
+        let link = "st=trl&task=dpo&m=Qwen/Qwen2.5-VL-3B-Instruct&imh=448&imw=448&s=1024&method=lora&p=bf16&mask=padded";
+        linked(&format!("{link}&img={images}"))
+    };
+    let file = script(&link(1)).expect("a file");
+    for line in [
+        "HuggingFaceH4/rlaif-v_formatted",
+        "with columns \"prompt\", \"chosen\", \"rejected\" and \"images\"",
+        "processing_class=processor",
+        "from trl import DPOConfig, DPOTrainer",
+        "longest_edge",
+    ] {
+        assert!(file.contains(line), "{line}: {file}");
+    }
+    for line in ["AutoTokenizer", "processing_class=tokenizer", "messages"] {
+        assert!(!file.contains(line), "{line}: {file}");
+    }
+    let refused = script(&link(2)).expect_err("no pairs are joined");
+    assert_eq!(refused.field, Field::Pictures, "{refused}");
+}
+
 /// A tower that stays as it is: its weights where all others are trained, else adapters in it.
 #[test]
 fn a_file_leaves_a_frozen_tower_as_it_is() {

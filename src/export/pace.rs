@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::plan::{Exchange, Offer, Pace, Span};
+use crate::plan::{Offer, Pace, Span};
 use crate::scenario::Scenario;
 use crate::units::{Bytes, grouped};
 
@@ -112,14 +112,17 @@ fn sent(pace: &Pace) -> Option<String> {
     if bytes == Bytes::ZERO {
         return None;
     }
-    let while_it = match exchange {
-        Exchange { apart: 0.0, .. } => "while it computes",
-        Exchange { beside: 0.0, .. } => "while it waits",
-        Exchange { .. } => "partly while it computes",
-    };
     let seconds = exchange.beside + exchange.apart;
-    let took = if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") };
-    let machines = (pace.gpus / pace.of_a_machine.max(1)).max(1);
+    let write = |seconds: f64| {
+        if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
+    };
+    let took = write(seconds);
+    let while_it = match pace.spent.exchange {
+        0.0 => "while it computes".to_owned(),
+        _ if exchange.beside == 0.0 => "while it waits".to_owned(),
+        waited => format!("for {} of which it waits", write(waited)),
+    };
+    let machines = pace.gpus.div_ceil(pace.of_a_machine.max(1));
     let over = match machines {
         1 => "within one machine".to_owned(),
         _ => format!(
@@ -218,6 +221,11 @@ mod tests {
         let among = told("gpus=8&node=4&shard=fsdp2").expect("they send");
         assert!(among.ends_with("among 2 machines of 4, by a network adapter for each GPU"), "{among}");
         assert_eq!(told("gpus=1"), None);
+        // twelve whole machines and a half
+        let uneven = told("gpus=100&shard=fsdp2").expect("they send");
+        assert!(uneven.contains("among 13 machines of 8"), "{uneven}");
+        let slow = told("gpus=8&node=1&shard=fsdp2&s=256").expect("they send");
+        assert!(slow.contains(" of which it waits"), "{slow}");
     }
 
     #[test]

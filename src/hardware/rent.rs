@@ -55,16 +55,20 @@ pub fn cheapest(gpu: &str, cards: u64) -> Option<&'static Machine> {
     machines.into_iter().find(|machine| held(machine) == most)
 }
 
-/// US dollars for an hour of so many cards, in as many of the machines of [`cheapest`] as hold them; none where no price is known.
+/// US dollars for an hour of so many cards, of which a machine has so many at most, in as many of the machines of [`cheapest`] as hold them;
+/// none where no price is known.
 ///
 /// ```
 /// use headroom::hardware::{cheapest, rent};
-/// let of_eight = cheapest("h100-sxm-80gb", 16).unwrap();
-/// assert_eq!(rent("h100-sxm-80gb", 16), Some(2.0 * of_eight.per_hour));
+/// let of_eight = cheapest("h100-sxm-80gb", 8).unwrap();
+/// assert_eq!(rent("h100-sxm-80gb", 16, 8), Some(2.0 * of_eight.per_hour));
+/// let of_four = cheapest("h100-sxm-80gb", 4).unwrap();
+/// assert_eq!(rent("h100-sxm-80gb", 16, 4), Some(4.0 * of_four.per_hour));
 /// ```
-pub fn rent(gpu: &str, cards: u64) -> Option<f64> {
-    let machine = cheapest(gpu, cards)?;
-    Some(machine.per_hour * cards.div_ceil(u64::from(machine.gpus.max(1))) as f64)
+pub fn rent(gpu: &str, cards: u64, of_a_machine: u64) -> Option<f64> {
+    let machine = cheapest(gpu, cards.min(of_a_machine))?;
+    let each = u64::from(machine.gpus).min(of_a_machine).max(1);
+    Some(machine.per_hour * cards.div_ceil(each) as f64)
 }
 
 /// Every machine with whole cards of that slug whose price is known, the cheapest first.

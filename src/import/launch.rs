@@ -106,7 +106,7 @@ pub(super) fn of_arguments_wrapped(reader: &mut Reader, wrapper: (WrappedBy, &st
             Some(number) if counts_all => {
                 reader.set("gpus", &number.to_string(), &said.said);
                 if let Some(machines) = reader.named(&["num_machines"]).pop() {
-                    on_machines(reader, machines.number(), &format!("{}, {}", said.said, machines.said));
+                    on_machines(reader, machines.number(), &machines.said);
                 }
             }
             Some(number) => {

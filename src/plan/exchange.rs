@@ -96,7 +96,7 @@ impl Wires {
         };
         match adapter {
             Some(adapter) => Ok(Wires { link, adapter, of_a_machine }),
-            None if cluster.machines() == 1 => Ok(Wires { link, adapter: link, of_a_machine }),
+            None if cluster.gpus <= of_a_machine => Ok(Wires { link, adapter: link, of_a_machine }),
             None => Err(refused(format!(
                 "how long {} GPUs of several machines wait for each other is not said of the {}",
                 grouped(cluster.gpus),
@@ -142,7 +142,9 @@ mod tests {
         // four adapters of each machine; and neighbours no longer in one
         assert_eq!([halves.around(4, 1), halves.around(8, 1), halves.around(2, 4)], [450e9, 200e9, 50e9]);
         assert_eq!(halves.to_neighbour(2, 4), 50e9);
-        assert!(within("rtx-4090", 2, 1).is_err());
+        assert!(within("rtx-4090", 2, 1).is_err() && wires("rtx-4090", 11).is_err());
+        // no whole machines are several all the same
+        assert_eq!(wires("h100-sxm-80gb", 100).expect("rates").around(100, 1), 400e9);
         let pcie = wires("rtx-4090", 8).expect("rates");
         assert!((31e9..32e9).contains(&pcie.around(8, 1)), "{pcie:?}");
         assert!(wires("rtx-4090", 16).is_err_and(|issue| issue.message.contains("several machines")));

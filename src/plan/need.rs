@@ -299,7 +299,7 @@ fn several(card: &Gpu, scenario: &Scenario, recorded: &Recorded) -> Option<Sever
         return None;
     }
     let layout = fewest_between(scenario, 2..=MOST_TOGETHER, recorded).ok()??;
-    let per_hour = rent(&card.slug, layout.gpus);
+    let per_hour = rent(&card.slug, layout.gpus, layout.scenario.cluster.per_node);
     Some(Several { layout, per_hour })
 }
 

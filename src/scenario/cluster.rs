@@ -197,9 +197,12 @@ impl Cluster {
         machines_of(self.gpus, self.per_node)
     }
 
-    /// How many of them are on each machine.
+    /// How many of them are in one machine: all, as many as in the others, or as many as it has where these are no whole machines.
     pub fn of_a_machine(&self) -> u64 {
-        (self.gpus / self.machines()).max(1)
+        match self.machines() {
+            1 => self.gpus.min(self.per_node).max(1),
+            machines => self.gpus / machines,
+        }
     }
 
     /// Whether there are others.

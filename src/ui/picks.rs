@@ -133,7 +133,6 @@ fn find_cards(words: &str) -> Found {
         size.is_some_and(|(gb, _)| gpu.marketed_gb.is_some_and(|marketed| f64::from(marketed) == gb))
     });
     let mut found: Vec<_> = of_size.map(item).collect();
-    let of_that_size = found.len();
     let named = if means_nothing(words) { Vec::new() } else { search(words) };
     for named in named.into_iter().map(item) {
         if found.iter().all(|other| other.key != named.key) {
@@ -146,10 +145,8 @@ fn find_cards(words: &str) -> Found {
         label: gpu_label(&GpuChoice::Custom(Bytes::gib(gib))),
         detail: "all of it for programs; a card sold so has a little less".to_owned(),
     });
-    // real cards of that memory stand before the one that is none of them, and what has these digits in its name after it
-    let place = if size.is_some() { of_that_size } else { 0 };
-    let mut items = found;
-    free.into_iter().for_each(|free| items.insert(place, free));
+    // an amount alone is the card that the command takes for it: which of the real ones it is nobody said
+    let items: Vec<Item> = free.into_iter().chain(found).collect();
     let note = match items.is_empty() {
         true => format!(
             "No card matches “{}”. Type a part of its name, or an amount such as 24 for any card with that memory.",
@@ -260,10 +257,9 @@ mod tests {
         let odd = find_models("23b").items;
         assert_eq!(model_of(&odd[0].key), ModelChoice::Size(23.), "{odd:?}");
         let found = find_gpus(" 40 GB").items;
-        let any = found.iter().position(|item| item.key.starts_with(MEMORY)).expect("it is offered");
-        assert_eq!(gpu_of(&found[any].key), GpuChoice::Custom(Bytes::gib(40.)));
-        assert_eq!(found[any].label, gpu_label(&gpu_of(&found[any].key)));
-        assert!(any > 0 && found[..any].iter().all(|item| item.detail == "40 GB"), "{found:?}");
+        assert_eq!(gpu_of(&found[0].key), GpuChoice::Custom(Bytes::gib(40.)));
+        assert_eq!(found[0].label, gpu_label(&gpu_of(&found[0].key)));
+        assert!(found.len() > 1 && found[1].detail == "40 GB", "{found:?}");
         assert_eq!(gpu_of(&find_gpus("22.5GiB").items[0].key), GpuChoice::Custom(Bytes::gib(22.5)));
     }
 

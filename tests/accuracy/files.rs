@@ -242,7 +242,10 @@ pub static VISION: File = File::of("vision");
 /// The same under trl's own trainer, padded or not: the code was done before any was predicted.
 pub static VISION_TRL: File = File::of("vision-trl");
 
-/// The same under DDP, FSDP2, ZeRO-1 and ZeRO-2: `held` were written down before any was predicted.
+/// trl's `DPOTrainer` on texts with pictures: each was measured before it was predicted.
+pub static PICTURE_PREFERENCES: File = File::of("picture-preferences");
+
+/// Pictures in fine-tuning under DDP, FSDP2, ZeRO-1 and ZeRO-2: `held` were written down before any was predicted.
 pub static VISION_RANKS: File = File::of("vision-ranks");
 
 /// One rank with a model that sees on text alone, under every engine, in a loop of one's own, under transformers' Trainer and under trl: `-held-` were
@@ -331,7 +334,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 68] = [
+pub static FILES: [&File; 69] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -373,6 +376,7 @@ pub static FILES: [&File; 68] = [
     &EXPERT_LAYERS,
     &VISION,
     &VISION_TRL,
+    &PICTURE_PREFERENCES,
     &VISION_RANKS,
     &IDLE_TOWERS,
     &INT8,

@@ -223,6 +223,11 @@ fn every_row_with_pictures_under_trl_is_predicted() {
 }
 
 #[test]
+fn every_row_of_preferred_answers_with_pictures_is_predicted() {
+    PICTURE_PREFERENCES.is_predicted(18, [0.006, 0.062, 0.062], [0.015, 1.6, 1.6]);
+}
+
+#[test]
 fn every_row_with_pictures_on_several_gpus_is_predicted() {
     VISION_RANKS.is_predicted(35, [0.01, 0.05, 0.06], [0.07, 0.9, 8.9]);
 }

@@ -338,6 +338,14 @@ pub const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "docs/accuracy.md",
+        "`data/measurements/picture-preferences.json`: {picture-preferences rows} steps of trl's `DPOTrainer` on texts with pictures",
+    ),
+    (
+        "docs/accuracy.md",
+        "What these steps on pairs with pictures allocate at their peak differs by {picture-preferences allocated median} % in the median and {picture-preferences allocated worst} % at worst, what they reserve by {picture-preferences reserved median} % and {picture-preferences reserved worst} %.",
+    ),
+    (
+        "docs/accuracy.md",
         "`data/measurements/trl-liger.json`: {trl-liger rows} steps of trl's trainers with Liger's kernels of the layers",
     ),
     (

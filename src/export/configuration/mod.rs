@@ -198,7 +198,8 @@ impl Configuration {
             // FSDP2's reduction is its own too, and no line of it is read; so is who wraps the model
             Configuration::Accelerate => !cluster && !["reduce-dtype", "wrapped-by", "cp"].contains(&name),
             Configuration::DeepSpeed => !["shard", "cpu-offload"].contains(&name) && !zero,
-            Configuration::Torchtitan => outside || zero || name == "allocator",
+            // on how many machines its GPUs are the command says
+            Configuration::Torchtitan => outside || zero || ["allocator", "gpus-per-node"].contains(&name),
             // whose answer is shown is no setting of the run
             Configuration::Megatron => outside || zero || name == "pipeline-stage",
         }
@@ -281,7 +282,7 @@ impl Run<'_> {
     /// there are and who is the first; and what is to be done on each of them.
     fn launched(&self) -> (String, &'static str) {
         let cluster = self.scenario.cluster;
-        let (machines, each) = (cluster.machines(), cluster.of_a_machine());
+        let (machines, each) = (cluster.machines(), cluster.gpus.max(1) / cluster.machines());
         match machines {
             1 => (format!("--nproc_per_node {each} "), ""),
             _ => (

@@ -37,8 +37,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("attn_implementation", attention(scenario));
     match scenario.looks() {
         true => {
-            lines.about(&format!("data: of the Hub, {}", pictures::COLUMNS));
-            lines.set("dataset_name", pictures::DATA);
+            let [data, columns] = pictures::data(scenario.task);
+            lines.about(&format!("data: of the Hub, {columns}"));
+            lines.set("dataset_name", data);
         }
         false => {
             lines.about(columns);

@@ -67,7 +67,7 @@ impl Run<'_> {
     /// The command that starts a process for each GPU; none where there is one.
     pub fn command(&self) -> Option<String> {
         let cluster = self.scenario.cluster;
-        let (machines, each) = (cluster.machines(), cluster.of_a_machine());
+        let (machines, each) = (cluster.machines(), cluster.gpus.max(1) / cluster.machines());
         match cluster.has_engine() {
             false => None,
             true if machines > 1 => Some(format!(

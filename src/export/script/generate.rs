@@ -39,14 +39,14 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         Mask::Padded => "mask[:, : LENGTH // 2] = 0\n",
         Mask::None | Mask::Ones | Mask::Packed | Mask::PaddingFree => "",
     };
-    let (device, allocated) = (run.device().name(), run.device().allocated());
+    let (device, [allocated, of_what]) = (run.device().name(), run.device().allocated());
     Ok(format!(
         "{}\nimport torch\n{}from transformers import {}\n\nMODEL = {}\nBATCH, LENGTH, NEW = {batch}, {sequence}, {}\n{}\n\
          tokenizer = AutoTokenizer.from_pretrained(MODEL)\nmodel = {}\nmodel.eval()\n\
          ids = torch.randint(len(tokenizer), (BATCH, LENGTH), device=\"{device}\")  # put your prompts here\n\
          mask = torch.ones_like(ids)\n{mask}prompts = {{\"input_ids\": ids, \"attention_mask\": mask}}\n\
          text = {}\nprint(tokenizer.batch_decode(text[:, LENGTH:])[0])\n\
-         print(f\"{{{allocated}():,}} bytes allocated at most\")\n",
+         print(f\"{{{allocated}():,}} bytes {of_what}\")\n",
         run.header(&packages),
         needs.unwrap_or_default(),
         names.join(", "),

@@ -4,15 +4,24 @@ use super::python::string;
 use super::run::Run;
 use crate::issue::{Field, Issue};
 use crate::model::vision::{Picture, Resizing, Vision, VisionCode};
-use crate::scenario::{Mask, Method, VisionTower};
+use crate::scenario::{Mask, Method, Task, VisionTower};
 
 /// The inputs that such a file says.
 pub(super) const SAID: &[&str] = &["images", "image-height", "image-width", "vision-tower"];
 
 /// Data of the Hub that it can be tried on.
-pub(in crate::export) const DATA: &str = "HuggingFaceH4/llava-instruct-mix-vsft";
+pub(super) const DATA: &str = "HuggingFaceH4/llava-instruct-mix-vsft";
 /// The columns that are asked for.
-pub(in crate::export) const COLUMNS: &str = "with columns \"messages\" and \"images\"";
+pub(super) const COLUMNS: &str = "with columns \"messages\" and \"images\"";
+/// The same of trl's trainer for a task.
+pub(in crate::export) fn data(task: Task) -> [&'static str; 2] {
+    match task {
+        Task::Dpo => [PAIRS, "with columns \"prompt\", \"chosen\", \"rejected\" and \"images\""],
+        _ => [DATA, COLUMNS],
+    }
+}
+/// Data of the Hub in which one of two answers to a text with a picture is preferred.
+const PAIRS: &str = "HuggingFaceH4/rlaif-v_formatted";
 /// What the processors of pictures are written with.
 pub(super) const PACKAGES: [&str; 2] = ["torchvision", "pillow"];
 
@@ -65,6 +74,11 @@ impl Run<'_> {
         if self.looks() && self.scenario.pictures.frames > 1 {
             let message = "files are written of pictures, not of videos";
             return Err(Issue::error(Field::Frames, message).with_fix("set video frames to 1"));
+        }
+        if self.looks() && self.scenario.pictures.count > 1 && self.scenario.task == Task::Dpo {
+            let message =
+                "a script of DPO is written of one picture in a text: of several pairs none is made";
+            return Err(Issue::error(Field::Pictures, message).with_fix("set pictures to 1"));
         }
         Ok(())
     }

@@ -45,19 +45,19 @@ impl Device {
     pub const fn backend(self) -> &'static str {
         match self {
             Device::Cuda => "nccl",
-            // the one that PyTorch has for its tensors
+            // several Macs have none, and are refused
             Device::Mps => "gloo",
             Device::Xpu => "xccl",
         }
     }
 
-    /// What says how many bytes were allocated.
-    pub const fn allocated(self) -> &'static str {
+    /// What says how many bytes were allocated, and what these are.
+    pub const fn allocated(self) -> [&'static str; 2] {
         match self {
-            Device::Cuda => "torch.cuda.max_memory_allocated",
+            Device::Cuda => ["torch.cuda.max_memory_allocated", "allocated at most"],
             // Metal's driver keeps no peak
-            Device::Mps => "torch.mps.driver_allocated_memory",
-            Device::Xpu => "torch.xpu.max_memory_allocated",
+            Device::Mps => ["torch.mps.driver_allocated_memory", "held by Metal's driver"],
+            Device::Xpu => ["torch.xpu.max_memory_allocated", "allocated at most"],
         }
     }
 

@@ -82,9 +82,10 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
     let Trainer { module, name, mut data, mut columns } = Trainer::of(scenario.task)?;
     if run.looks() {
-        (data, columns) = (pictures::DATA, pictures::COLUMNS);
+        [data, columns] = pictures::data(scenario.task);
     }
-    let talks = has_conversations(scenario.task);
+    // a processor has a template of its own
+    let talks = has_conversations(scenario.task) && !run.looks();
     let (trainer, config) = (format!("{name}Trainer"), format!("{name}Config"));
     refuse(scenario)?;
     let vllm = scenario.task.is_online() && !scenario.generates_itself();
@@ -241,7 +242,7 @@ fn imports(run: &Run<'_>, own_optimizer: bool) -> String {
     }
     let config = scenario.dropout.map(|_| "AutoConfig");
     let quantization = (scenario.method == Method::Qlora).then_some("BitsAndBytesConfig");
-    let tokenizer = has_conversations(scenario.task).then_some("AutoTokenizer");
+    let tokenizer = (has_conversations(scenario.task) && !run.looks()).then_some("AutoTokenizer");
     let processor = run.looks().then_some("AutoProcessor");
     let names = [config, Some(run.class()), tokenizer, processor, quantization];
     let names: Vec<&str> = names.into_iter().flatten().collect();

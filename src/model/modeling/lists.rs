@@ -47,6 +47,25 @@ pub fn rewards_generically(model_type: &str) -> bool {
     classifies_generically(model_type) || SEEING_REWARD.contains(&model_type)
 }
 
+/// Families that see whose preferred answers to texts with pictures were compared under trl.
+const SEEING_PREFERENCES: [&str; 10] = [
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen3_vl",
+    "qwen3_5",
+    "gemma3",
+    "gemma4",
+    "internvl",
+    "llava",
+    "llava_next",
+    "mistral3",
+];
+
+/// Whether DPO of that family is followed on texts with pictures.
+pub fn prefers_pictures(model_type: &str) -> bool {
+    SEEING_PREFERENCES.contains(&model_type)
+}
+
 /// Families whose encoder ends with a pooler of its own, unless it is told to leave it out.
 const POOLING: [&str; 6] = ["bert", "ernie", "roberta", "data2vec-text", "xlm-roberta", "camembert"];
 
@@ -63,6 +82,25 @@ const PLANNED: [&str; 10] =
 /// Whether GPUs can share layers of that family by its own plan.
 pub fn shares_layers_by_plan(model_type: &str) -> bool {
     PLANNED.contains(&model_type)
+}
+
+/// Families whose adapted experts were compared under ZeRO-3.
+const ADAPTED_EXPERTS: [&str; 10] = [
+    "qwen3_moe",
+    "qwen2_moe",
+    "olmoe",
+    "mixtral",
+    "granitemoe",
+    "deepseek_v2",
+    "ernie4_5_moe",
+    "glm4_moe",
+    "glm4_moe_lite",
+    "qwen3_next",
+];
+
+/// Whether adapters on that family's experts were compared where ZeRO-3 gathers them.
+pub fn gathers_adapted_experts(model_type: &str) -> bool {
+    ADAPTED_EXPERTS.contains(&model_type)
 }
 
 /// Families whose layers torchtitan has as its Llama 3's (0.2.2 models/llama3), and that were compared.

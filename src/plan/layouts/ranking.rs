@@ -4,7 +4,7 @@ use super::enumerated::ways;
 use super::trying::{followed, place, tried};
 use super::way::{Way, WayOutcome, engine};
 use crate::issue::Issue;
-use crate::plan::counts::{GPU_COUNTS, between};
+use crate::plan::counts::{between, usual};
 use crate::plan::each;
 use crate::scenario::Scenario;
 use crate::units::Bytes;
@@ -81,12 +81,12 @@ pub fn layouts(scenario: &Scenario, gpus: u64) -> Vec<Way> {
 }
 
 /// The same of the fewest GPUs that hold the scenario in any way without the CPU's memory, of which it is not known how much there is; of
-/// the most of [`GPU_COUNTS`] where none do.
+/// the most that are looked at where none do.
 pub fn fewest_layouts(scenario: &Scenario) -> (u64, Vec<Way>) {
     let holds = |way: &Way| way.fits() && way.on_host() == Bytes::ZERO;
     let mut last = (1, Vec::new());
     let mut fewer = 0;
-    for gpus in GPU_COUNTS {
+    for gpus in usual(scenario.cluster.per_node) {
         last = (gpus, layouts(scenario, gpus));
         if last.1.iter().any(holds) {
             let fewer = between(fewer, gpus, scenario.cluster.per_node);

@@ -345,7 +345,7 @@ fn uneven_machines(cluster: Cluster) -> Option<Issue> {
         grouped(cluster.gpus),
         grouped(cluster.per_node)
     );
-    let fix = format!("use a multiple of {}, or say how many a machine has", grouped(cluster.per_node));
+    let fix = format!("use a multiple of {}, or another number of GPUs per node", grouped(cluster.per_node));
     Some(Issue::warning(Field::GpusPerNode, message).with_fix(fix))
 }
 

@@ -44,10 +44,10 @@ pub(super) fn text_alone() -> Issue {
     Issue::new(Severity::Note, Field::Pictures, message).with_fix("say how many pictures a sequence has")
 }
 
-/// Fewer answers to a prompt than trl's eight, where a step's answers are no whole groups of these.
+/// Another number of answers to a prompt than trl's eight, where a step's answers are no whole groups of these.
 pub(super) fn small_groups(scenario: &Scenario) -> Option<Issue> {
     let (all, each) = (scenario.answers_in_a_step(), scenario.answers_to_a_prompt());
-    if !scenario.task.is_online() || each >= USUAL_ANSWERS || all < 2 {
+    if !scenario.task.is_online() || all.is_multiple_of(USUAL_ANSWERS) || all < 2 {
         return None;
     }
     let message = format!(

@@ -7,12 +7,12 @@ use super::trainers::{by_accelerate, by_axolotl, by_torchtitan};
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member, Scorer};
 use crate::model::Architecture;
-use crate::model::blocks::{Block, Mixer};
-use crate::model::modeling::{Code, Modeling};
+use crate::model::blocks::{Block, FeedForward, Mixer};
+use crate::model::modeling::{Code, Modeling, gathers_adapted_experts};
 use crate::scenario::software::Trainer;
 use crate::scenario::{
-    Checkpointing, Cluster, CpuOffload, LossKernel, Method, Offloading, Optimizer, Precision, ShardedLayers,
-    Sharding, Stack, StepTime, Tuner,
+    Checkpointing, Cluster, CpuOffload, LoraTargets, LossKernel, Method, Offloading, Optimizer, Precision,
+    ShardedLayers, Sharding, Stack, StepTime, Tuner,
 };
 
 /// That a way to divide a model among GPUs is not followed of a library, which may have it.
@@ -205,7 +205,7 @@ pub(in crate::step) fn supported(
         ),
         Sharding::Fsdp2 | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
             steps(job.cluster, training.optimizer)?;
-            sharded(job.cluster, member)
+            sharded(job.cluster, member, architecture, modeling)
                 .map_err(|(field, what, fix)| unfollowed(job.cluster, field, &what, fix))
         }
     }
@@ -420,7 +420,12 @@ fn followed(cluster: Cluster, architecture: &Architecture, modeling: Modeling) -
 }
 
 /// What of a training is not modelled under FSDP2 and ZeRO: the field, what it is and what would be.
-fn sharded(cluster: Cluster, member: &Member) -> Result<(), (Field, String, &'static str)> {
+fn sharded(
+    cluster: Cluster,
+    member: &Member,
+    architecture: &Architecture,
+    modeling: Modeling,
+) -> Result<(), (Field, String, &'static str)> {
     if member.method.has_adapters() && member.lora.trains_embeddings {
         let what = "training the embedding beside adapters".to_owned();
         return Err((Field::TrainEmbeddings, what, "switch train-embeddings off"));
@@ -464,6 +469,18 @@ fn sharded(cluster: Cluster, member: &Member) -> Result<(), (Field, String, &'st
     if member.loss != LossKernel::Standard && !followed {
         let what = format!("the loss {}", member.loss.label());
         return Err((Field::Loss, what, "choose the standard one"));
+    }
+    let has_experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)))
+        && modeling.peft.experts;
+    let everywhere = matches!(member.lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead);
+    if cluster.sharding == Sharding::Zero3
+        && member.adapts
+        && everywhere
+        && has_experts
+        && !gathers_adapted_experts(&architecture.model_type)
+    {
+        let what = format!("an adapter on experts of {}", architecture.model_type);
+        return Err((Field::LoraTargets, what, "choose attention's layers, or FSDP2"));
     }
     Ok(())
 }

@@ -85,9 +85,9 @@ mod tests {
     fn no_advice_leads_in_a_circle() {
         for (link, advice) in [
             ("task=dpo&m=state-spaces/mamba-2.8b-hf&method=lora", "a model of another family: llama, "),
-            ("task=dpo&m=Qwen/Qwen3-8B&method=qlora&q=int8", "choose NF4"),
+            ("task=orpo&m=Qwen/Qwen3-8B&method=qlora&q=int8", "choose NF4"),
             ("task=grpo&m=Qwen/Qwen3-8B&method=lora&loss=liger", "choose the standard loss"),
-            ("task=grpo&m=Qwen/Qwen3-8B&method=lora&ad=ia3", "choose LoRA"),
+            ("task=grpo&m=Qwen/Qwen3-8B&method=lora&ad=prompt", "choose LoRA"),
         ] {
             let found = estimate(&crate::share::decode(link).scenarios[0]);
             let errors: Vec<String> = found.errors().map(ToString::to_string).collect();
@@ -95,7 +95,8 @@ mod tests {
             assert!(!errors[0].contains("transformers"), "{link}: {errors:?}");
         }
         // where transformers has an answer it is named
-        let tuned = estimate(&crate::share::decode("st=trl&m=Qwen/Qwen3-8B&method=lora&ad=ia3").scenarios[0]);
+        let tuned =
+            estimate(&crate::share::decode("st=trl&m=Qwen/Qwen3-8B&method=lora&ad=prompt").scenarios[0]);
         assert!(tuned.errors().any(|issue| issue.to_string().contains("choose transformers")));
     }
 

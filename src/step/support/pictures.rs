@@ -3,9 +3,10 @@
 use super::balance::{generates_answers, learns_as_trl};
 use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
-use crate::job::{Act, Batch, HeadKind, Job, Member};
+use crate::job::{Act, Batch, HeadKind, Job, Loss, Member, Scorer};
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
+use crate::model::modeling::prefers_pictures;
 use crate::model::vision::VisionCode;
 use crate::scenario::pictures::PictureTokens;
 use crate::scenario::software::{HeadCode, ModelCode, Trainer};
@@ -36,8 +37,10 @@ pub(super) fn pictures(architecture: &Architecture, (member, batch): (&Member, B
             member.stack.label()
         ));
     }
-    if member.head != HeadKind::Language || member.training.is_none() {
-        return refused("pictures are followed in fine-tuning alone".into());
+    // beside one that is trained under trl a member without training scores: `seeing` says where that was not compared
+    let trains = member.training.is_some() || software.trainer == Trainer::Trl;
+    if member.head != HeadKind::Language || !trains {
+        return refused("pictures are followed in training alone".into());
     }
     if member.offloading != Offloading::Off || batch.mask.is_packed() {
         return refused(
@@ -142,12 +145,8 @@ pub(in crate::step) fn seeing(
         return refuse(Field::Loss, "learning from answers with all logits", "choose the standard loss");
     }
     let looks = |act: &Act| act.batch().is_some_and(|batch| batch.pictures.count > 0);
-    if own().any(|act| looks(act) && !act.is_of_fine_tuning()) {
-        return refuse(
-            Field::Pictures,
-            "another task than fine-tuning on texts with pictures",
-            "set pictures to 0, or fine-tune",
-        );
+    for act in own().filter(|act| looks(act) && !act.is_of_fine_tuning()) {
+        preferring(job, architecture, act)?;
     }
     if job.cluster.has_engine() {
         engine(job, architecture, member)?;
@@ -157,6 +156,43 @@ pub(in crate::step) fn seeing(
     }
     if job.round.iter().filter_map(Act::batch).any(|batch| batch.mask.is_packed()) {
         return refuse(Field::Mask, "a step on packed texts", "choose a padded batch");
+    }
+    Ok(())
+}
+
+/// Refuses what trl does with pictures beside fine-tuning where it was not compared, or stops: of `DPOTrainer` the reference that scores was, whose
+/// batch has the pictures of every prompt twice (`DataCollatorForVisionPreference`).
+fn preferring(job: &Job, architecture: &Architecture, act: &Act) -> Result<(), Issue> {
+    let family = &architecture.model_type;
+    let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    let another = "set pictures to 0, or choose fine-tuning or DPO";
+    let reference = match act {
+        Act::Train { loss: Loss::Preference { reference, .. }, .. } => *reference,
+        Act::Train { loss: Loss::Odds { .. } | Loss::Comparison, .. } => {
+            let message = "trl's trainers for this task take no pictures: their collators read text alone";
+            return refuse(Field::Pictures, message.into(), another);
+        }
+        _ => {
+            let message = format!(
+                "another task than fine-tuning and DPO on texts with pictures of {family} with trl is not modelled"
+            );
+            return refuse(Field::Pictures, message, another);
+        }
+    };
+    if reference == Scorer::Precomputed {
+        let message = "trl stops at precompute_ref_log_probs=True with pictures (\"not supported for vision datasets\")";
+        return refuse(Field::Reference, message.into(), "have the reference score every batch");
+    }
+    if job.cluster.has_engine() {
+        let (field, fix) = job.cluster.without_engine();
+        let place = job.cluster.place_in_words();
+        let message = format!("DPO on texts with pictures of {family} {place} is not modelled");
+        return refuse(field, message, fix);
+    }
+    let has_experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
+    if has_experts || !prefers_pictures(family) {
+        let message = format!("DPO on texts with pictures of {family} was never compared");
+        return refuse(Field::Pictures, message, another);
     }
     Ok(())
 }

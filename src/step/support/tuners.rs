@@ -102,7 +102,11 @@ fn another(
         return refuse(Field::Adapter, message, &member.or_transformers("choose LoRA"));
     }
     if member.head != HeadKind::Language {
-        return refuse(Field::Adapter, format!("{name} was compared in fine-tuning only"), "choose LoRA");
+        return refuse(
+            Field::Adapter,
+            format!("{name} was not compared with a head of numbers"),
+            "choose LoRA",
+        );
     }
     if modeling.peft.experts || architecture.encoder.is_some() || !architecture.towers.is_empty() {
         return refuse(Field::Adapter, format!("{name} was not compared on {family}"), "choose LoRA");

@@ -280,7 +280,7 @@ fn of_more(state: State, scenario: &Scenario, found: &Found, unit: Unit) -> Opti
         let mut effect =
             format!("{} on each · {}", unit.amount(layout.needed), layout.verdict.label().to_lowercase());
         let slug = scenario.gpu().map(|gpu| gpu.slug.to_string()).unwrap_or_default();
-        if let Some(per_hour) = rent(&slug, layout.gpus) {
+        if let Some(per_hour) = rent(&slug, layout.gpus, layout.scenario.cluster.per_node) {
             effect.push_str(&format!(" · from ${per_hour:.2} an hour together"));
         }
         change_button(state, &changes, effect, &layout.scenario)
