@@ -178,6 +178,10 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
         "DPO on texts with pictures of qwen2_5_vl on several GPUs",
     );
     refuses_of("m=google/gemma-3-4b-it&img=1&s=1024&st=trl&mask=padded&task=reward", "take no pictures");
+    refuses_of(
+        "m=google/gemma-4-26B-A4B-it&img=1&s=1024&st=trl&mask=padded&task=dpo",
+        "of gemma4, which has experts, was never compared",
+    );
     refuses(
         "st=trl&mask=padded&img=0&task=reward",
         "transformers has no qwen2_5_vl that classifies: AutoModelForSequenceClassification stops",

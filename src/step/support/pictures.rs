@@ -191,7 +191,8 @@ fn preferring(job: &Job, architecture: &Architecture, act: &Act) -> Result<(), I
     }
     let has_experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
     if has_experts || !prefers_pictures(family) {
-        let message = format!("DPO on texts with pictures of {family} was never compared");
+        let experts = if has_experts { ", which has experts," } else { "" };
+        let message = format!("DPO on texts with pictures of {family}{experts} was never compared");
         return refuse(Field::Pictures, message, another);
     }
     Ok(())
