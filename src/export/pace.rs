@@ -196,12 +196,12 @@ mod tests {
         assert_eq!(duration(span(0.5)), "500 ms (400 to 625)");
         assert_eq!(duration(span(3_600.0 * 4.0)), "4.0 h (3.2 to 5.0)");
         assert_eq!(duration(span(0.0)), "0.0 ms (0.0 to 0.0)");
-        let sums = [3.2, 54.06, 270.6, 2_706.88].map(|typical| dollars(span(typical)));
+        let sums = [3.2, 54.0, 270.6, 2_706.88].map(|typical| dollars(span(typical)));
         assert_eq!(
             sums,
             [
                 "$3.20 (2.56 to 4.00)",
-                "$54.06 (43.25 to 67.58)",
+                "$54.00 (43.20 to 67.50)",
                 "$270 (220 to 340)",
                 "$2,700 (2,200 to 3,400)"
             ]

@@ -14,9 +14,9 @@ fn what_was_understood_is_a_table_with_a_link() {
         &format!("{FIXTURES}/accelerate-zero3.yaml"),
     ]);
     for line in [
-        "  LoRA rank              32                         lora_r: 32",
+        "  LoRA rank              32                          lora_r: 32",
         "  Sequence length         1,024                   SFTConfig's default in trl 1.16",
-        "  Sharding               ZeRO-3 (DeepSpeed)         deepspeed_zero3.yaml(deepspeed_config.zero_stage=3)",
+        "  Sharding               ZeRO-3 (DeepSpeed)          deepspeed_zero3.yaml(deepspeed_config.zero_stage=3)",
         "accelerate-zero3.yaml: accelerate",
     ] {
         assert!(told.lines().any(|own| own.ends_with(line)), "{line}\n{told}");

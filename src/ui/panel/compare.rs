@@ -370,7 +370,7 @@ mod tests {
         let error = own.figure(Metric::Allocated).expect("a figure").error_pct();
         assert_eq!(cell.text, signed(error));
         assert!(
-            cell.hint.ends_with(&own.id) && cell.small.starts_with("allocated peak, gpt2, "),
+            cell.hint.ends_with(&own.id) && cell.small.starts_with("allocated peak, gpt2"),
             "{}",
             cell.small
         );
