@@ -136,7 +136,7 @@ test("what is good to know of several GPUs is a line each, and the rest behind i
   await expect(note).toContainText("is called close");
   expect((await note.boundingBox()).height).toBeGreaterThan(2 * height);
   const shard = page.locator("#shard-messages details.note summary");
-  await expect(shard).toHaveText("Note: FSDP2 in a loop of one's own.");
+  await expect(shard).toHaveText("Note: FSDP2 in a training loop of your own.");
 });
 
 test("machines of GPUs are typed as 2x4", async ({ headroom, page }) => {
@@ -148,5 +148,5 @@ test("machines of GPUs are typed as 2x4", async ({ headroom, page }) => {
   await gpus.blur();
   await expect(gpus).toHaveValue("8");
   await gpus.fill("2xx4");
-  await expect(page.locator("#gpus-messages")).toContainText("still computing with 8");
+  await expect(page.locator("#gpus-messages")).toContainText("Still computing with 8");
 });
