@@ -192,7 +192,8 @@ impl Cluster {
         self.replicas <= 1 || self.replicas <= self.gpus / 2 && self.gpus.is_multiple_of(self.replicas)
     }
 
-    /// On how many machines they are ([`machines_of`]).
+    /// On how many machines they are: on whole ones of [`Cluster::per_node`] each where that is what they are, else on as few as have no more
+    /// each and are alike, up to four of them, else on one.
     pub fn machines(&self) -> u64 {
         machines_of(self.gpus, self.per_node)
     }
