@@ -74,8 +74,10 @@ pub(super) fn on_machines(reader: &mut Reader, machines: Option<f64>, said: &str
     let Some(machines) = machines.filter(|machines| *machines >= 1.0).map(|machines| machines as u64) else {
         return;
     };
-    if cluster.gpus.is_multiple_of(machines) && cluster.machines() != machines {
-        reader.set("gpus-per-node", &(cluster.gpus / machines).to_string(), said);
+    let each = cluster.gpus / machines;
+    // numbers that are no whole machines are counted as one, which has more then
+    if cluster.gpus.is_multiple_of(machines) && (cluster.machines() != machines || each > cluster.per_node) {
+        reader.set("gpus-per-node", &each.to_string(), said);
     }
 }
 

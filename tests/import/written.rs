@@ -38,6 +38,18 @@ fn a_machine_has_eight_gpus() {
         let read = read(&written.text).scenario.cluster;
         assert_eq!((read.gpus, read.per_node), (8, 4), "{kind:?}: {}", written.text);
     }
+    // eleven in one machine, which is none of the usual ones
+    for (launched, told) in [
+        ("--nproc_per_node 11", (11, 11)),
+        ("--nnodes 3 --nproc_per_node 2", (6, 2)),
+        ("--nproc_per_node 4", (4, 8)),
+    ] {
+        let command = format!(
+            "torchrun {launched} train.py --model_name_or_path Qwen/Qwen2.5-0.5B --learning_rate 1e-5 --bf16"
+        );
+        let cluster = read(&command).scenario.cluster;
+        assert_eq!((cluster.gpus, cluster.per_node), told, "{command}");
+    }
     let axolotl = configuration(&halves, Configuration::Axolotl).expect("a file");
     assert!(axolotl.absent.iter().any(|clause| clause == "GPUs per node: 4"), "{:?}", axolotl.absent);
     let torchtune =

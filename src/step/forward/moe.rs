@@ -3,7 +3,7 @@
 //! Source: transformers 5.17 integrations/moe.py `grouped_mm_experts_forward` and the routers of models/mixtral,
 //! models/qwen3_moe and those written after them.
 
-use super::router::Routed;
+use super::router::{Asked, Routed};
 use super::stacks::liger;
 use super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
@@ -159,11 +159,8 @@ impl<'a> Pass<'_, 'a> {
     /// as long as the router runs.
     pub(super) fn router_logits(
         &self,
-        layer: &BoundLayer<'a>,
-        moe: &Moe,
-        x: &Tensor<'a>,
+        Asked { layer, moe, x, delta }: Asked<'_, 'a>,
         float: bool,
-        delta: Option<&Delta<'a>>,
     ) -> (Tensor<'a>, Option<Tensor<'a>>) {
         let bound = layer.linear(&moe.router);
         let (Some(delta), Some(expert)) = (delta, self.router_matrix(layer, moe)) else {

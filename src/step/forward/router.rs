@@ -39,18 +39,27 @@ pub(super) struct Routed<'m> {
     pub indices: Tensor<'m>,
 }
 
+/// What a router is asked: about rows of tokens, and with what an adapter on it does.
+#[derive(Clone, Copy)]
+pub(in crate::step::forward) struct Asked<'r, 'a> {
+    pub layer: &'r BoundLayer<'a>,
+    pub moe: &'r Moe,
+    pub x: &'r Tensor<'a>,
+    pub delta: Option<&'r Delta<'a>>,
+}
+
 impl<'a> Pass<'_, 'a> {
     /// Runs the router on rows of tokens: a module whose own parameter its weight is.
     pub(super) fn routed(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         if moe.router_is_linear || moe.layers.is_some() {
-            return self.decided(layer, moe, x, None);
+            return self.decided(Asked { layer, moe, x, delta: None });
         }
         let router = layer.linear(&moe.router);
         let module = Module::of([Some(router.weight.id()), router.bias]);
         let mut beside = None;
         let mut run = |x: &Tensor<'a>, delta: Option<&Delta<'a>>| {
             self.machine.module(module, x, |x| {
-                let Routed { logits, weights, indices } = self.decided(layer, moe, x, delta);
+                let Routed { logits, weights, indices } = self.decided(Asked { layer, moe, x, delta });
                 beside = Some((logits, indices));
                 weights
             })
@@ -63,35 +72,24 @@ impl<'a> Pass<'_, 'a> {
         Routed { logits, weights, indices }
     }
 
-    fn decided(
-        &self,
-        layer: &BoundLayer<'a>,
-        moe: &Moe,
-        x: &Tensor<'a>,
-        delta: Option<&Delta<'a>>,
-    ) -> Routed<'a> {
+    fn decided(&self, asked: Asked<'_, 'a>) -> Routed<'a> {
         match self.modeling.router {
-            Router::Mixtral | Router::Qwen | Router::Plain => self.softmax_router(layer, moe, x, delta),
-            Router::Groups => self.sigmoid_router(layer, moe, x, delta),
-            Router::Sigmoid => self.corrected_sigmoid_router(layer, moe, x, delta),
-            Router::SoftGroups => self.soft_group_router(layer, moe, x, delta),
-            Router::Corrected => self.corrected_router(layer, moe, x, delta),
-            Router::Every => self.every_expert_router(layer, moe, x, delta),
-            Router::BestFirst | Router::BestFirstInPlace => self.best_first_router(layer, moe, x, delta),
+            Router::Mixtral | Router::Qwen | Router::Plain => self.softmax_router(asked),
+            Router::Groups => self.sigmoid_router(asked),
+            Router::Sigmoid => self.corrected_sigmoid_router(asked),
+            Router::SoftGroups => self.soft_group_router(asked),
+            Router::Corrected => self.corrected_router(asked),
+            Router::Every => self.every_expert_router(asked),
+            Router::BestFirst | Router::BestFirstInPlace => self.best_first_router(asked),
         }
     }
 
     /// mixtral, qwen: softmax over all experts, the best of them, divided by their sum.
-    fn softmax_router(
-        &self,
-        layer: &BoundLayer<'a>,
-        moe: &Moe,
-        x: &Tensor<'a>,
-        delta: Option<&Delta<'a>>,
-    ) -> Routed<'a> {
+    fn softmax_router(&self, asked: Asked<'_, 'a>) -> Routed<'a> {
+        let Asked { layer, moe, x, .. } = asked;
         let (logits, _adapted) = match moe.layers {
             Some(_) => (x.through(&layer.linear(&moe.router)), None),
-            None => self.router_logits(layer, moe, x, false, delta),
+            None => self.router_logits(asked, false),
         };
         let probabilities = if self.modeling.router == Router::Mixtral {
             let float = logits.to(Dtype::F32);
@@ -111,20 +109,15 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// granitemoe, gpt_oss: the best logits, softmax over them.
-    fn best_first_router(
-        &self,
-        layer: &BoundLayer<'a>,
-        moe: &Moe,
-        x: &Tensor<'a>,
-        delta: Option<&Delta<'a>>,
-    ) -> Routed<'a> {
-        let (mut logits, _adapted) = self.router_logits(layer, moe, x, false, delta);
+    fn best_first_router(&self, asked: Asked<'_, 'a>) -> Routed<'a> {
+        let moe = asked.moe;
+        let (mut logits, _adapted) = self.router_logits(asked, false);
         if self.modeling.router == Router::BestFirst {
             logits = logits.to(Dtype::F32);
         }
         let [best, indices] = logits.top(moe.top_k, moe.experts);
         let weights = if self.modeling.router == Router::BestFirst {
-            best.softmax().to(x.value.dtype)
+            best.softmax().to(asked.x.value.dtype)
         } else {
             best.softmax_as_it_is()
         };
@@ -169,14 +162,9 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// models/deepseek_v3 `DeepseekV3TopkRouter`.
-    fn sigmoid_router(
-        &self,
-        layer: &BoundLayer<'a>,
-        moe: &Moe,
-        x: &Tensor<'a>,
-        delta: Option<&Delta<'a>>,
-    ) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, moe, x, true, delta);
+    fn sigmoid_router(&self, asked: Asked<'_, 'a>) -> Routed<'a> {
+        let moe = asked.moe;
+        let (logits, _adapted) = self.router_logits(asked, true);
         let scores = logits.keeping_output(&torch::SIGMOID);
         let mut for_choice = self.of_tokens(scores.value.numel, Dtype::F32, &torch::ADD);
         let choice = self.group_choice(moe, &for_choice, true);
@@ -204,14 +192,9 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// models/minimax_m2 `MiniMaxM2TopKRouter`: unlike deepseek's, its choice is part of the graph.
-    fn corrected_sigmoid_router(
-        &self,
-        layer: &BoundLayer<'a>,
-        moe: &Moe,
-        x: &Tensor<'a>,
-        delta: Option<&Delta<'a>>,
-    ) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, moe, x, false, delta);
+    fn corrected_sigmoid_router(&self, asked: Asked<'_, 'a>) -> Routed<'a> {
+        let moe = asked.moe;
+        let (logits, _adapted) = self.router_logits(asked, false);
         let all = {
             let float = logits.to(Dtype::F32);
             float.keeping_output(&torch::SIGMOID)
@@ -228,14 +211,9 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// models/deepseek_v2 `DeepseekV2TopkRouter`.
-    fn soft_group_router(
-        &self,
-        layer: &BoundLayer<'a>,
-        moe: &Moe,
-        x: &Tensor<'a>,
-        delta: Option<&Delta<'a>>,
-    ) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, moe, x, true, delta);
+    fn soft_group_router(&self, asked: Asked<'_, 'a>) -> Routed<'a> {
+        let moe = asked.moe;
+        let (logits, _adapted) = self.router_logits(asked, true);
         let mut scores = logits.softmax_float();
         let choice = (moe.groups[0] > 1).then(|| {
             let choice = self.group_choice(moe, &scores, false);
@@ -250,15 +228,10 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// models/ernie4_5_moe `Ernie4_5_MoeTopKRouter`.
-    fn corrected_router(
-        &self,
-        layer: &BoundLayer<'a>,
-        moe: &Moe,
-        x: &Tensor<'a>,
-        delta: Option<&Delta<'a>>,
-    ) -> Routed<'a> {
+    fn corrected_router(&self, asked: Asked<'_, 'a>) -> Routed<'a> {
+        let Asked { moe, x, .. } = asked;
         let outer = self.machine.with(|state| state.autocast.take());
-        let (logits, _adapted) = self.router_logits(layer, moe, x, true, delta);
+        let (logits, _adapted) = self.router_logits(asked, true);
         let all = logits.softmax();
         let chosen = (all.value.numel / moe.experts.max(1)).saturating_mul(moe.top_k);
         let indices = {

@@ -3,10 +3,10 @@
 use crate::dtype::Dtype;
 use crate::model::blocks::Moe;
 use crate::step::autograd::{Grad, Node, Results, fresh, only};
-use crate::step::forward::router::Routed;
+use crate::step::forward::router::{Asked, Routed};
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::machine::State;
-use crate::step::ops::experts::{Delta, Expert};
+use crate::step::ops::experts::Expert;
 use crate::step::ops::pointwise::pass_backward;
 use crate::step::parallel::Module;
 use crate::step::tensor::{Layout, Tensor, Value};
@@ -23,14 +23,9 @@ static REPEATED: What = What::own("repeat", "all tokens once for every expert, c
 
 impl<'a> Pass<'_, 'a> {
     /// `Llama4Router.forward`.
-    pub(in crate::step::forward) fn every_expert_router(
-        &self,
-        layer: &BoundLayer<'a>,
-        moe: &Moe,
-        x: &Tensor<'a>,
-        delta: Option<&Delta<'a>>,
-    ) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, moe, x, false, delta);
+    pub(in crate::step::forward) fn every_expert_router(&self, asked: Asked<'_, 'a>) -> Routed<'a> {
+        let moe = asked.moe;
+        let (logits, _adapted) = self.router_logits(asked, false);
         let [best, indices] = logits.top(moe.top_k, moe.experts);
         let mut scores = best.scattered_at(&indices, logits.value.numel);
         scores = {
