@@ -399,6 +399,7 @@ mod tests {
         base = base.filled(|key| matches!(key.field, Field::Task | Field::Method));
         // values that fine-tuning has by default, and GRPO does not
         (base.answers.reference, base.batch, base.mask) = (Reference::Scored, 1, Mask::None);
+        base.reserve.vllm = 0;
         for slug in ["rtx-5090", "t4"] {
             base.change(|base| base.gpu = GpuChoice::Catalogue(slug.into()));
             let row = need(&base, &gpu(slug).unwrap());

@@ -68,6 +68,10 @@ impl Scenario {
                 (usual.batch, usual.answers.reference) = (8, Reference::None);
             }
         }
+        // one card is all that there is for the answers too
+        if matches!(self.task, Task::Grpo | Task::Rloo) {
+            usual.reserve.vllm = self.usual_vllm_share();
+        }
         if self.trains_an_encoder() {
             usual.method = Method::Full;
         }

@@ -3,6 +3,7 @@
 use super::software::Software;
 use super::{
     LoraTargets, LossKernel, Method, Precision, Reference, Scenario, Sharding, Stack, Task, VisionTower,
+    WrappedBy,
 };
 use crate::model::Architecture;
 use crate::model::blocks::{Param, ParamRole};
@@ -30,6 +31,14 @@ impl Scenario {
             || self.task.has_reference() && self.answers.reference == Reference::Precomputed
             || self.pictures.count > 0
             || self.optimizer.is_of_bitsandbytes()
+    }
+
+    /// Computes in 16-bit weights themselves where FSDP2 wraps them in a loop of one's own, which has no autocast over them that is followed.
+    pub(crate) fn compute_in_its_weights(&mut self) {
+        let is_in_a_loop = self.cluster.is_fsdp2() && self.wrapper() == WrappedBy::Loop;
+        if is_in_a_loop && self.precision == Precision::AmpBf16Weights {
+            self.precision = Precision::Bf16;
+        }
     }
 
     /// Whether newer versions of trl stop at FSDP2's shards in the CPU's memory, which versions up to 1.6 have there: where the head, which

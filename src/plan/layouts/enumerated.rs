@@ -171,7 +171,15 @@ fn with_engines(base: &Scenario, gpus: u64, kinds: &[Checkpointing]) -> Vec<Scen
         }
         found
     };
-    clusters.flat_map(of).collect()
+    // FSDP2's shards are usually float32: the same weights in the 16 bits that they have
+    let mut pure = Scenario { cluster: fsdp2, ..base.clone() };
+    pure.compute_in_its_weights();
+    let pure = if pure.precision == base.precision {
+        Vec::new()
+    } else {
+        under(&Scenario { cluster: base.cluster, ..pure }, fsdp2, kinds)
+    };
+    clusters.flat_map(of).chain(pure).collect()
 }
 
 /// Divided by transformers' own plan, or torchtitan's: all GPUs share the layers, or those that do share shards with others.

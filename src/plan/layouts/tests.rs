@@ -7,7 +7,7 @@ use super::way::{engine, name};
 use super::*;
 use crate::plan::answer::Answer;
 use crate::scenario::{
-    Allocator, Checkpointing, ContextComm, GpuChoice, Method, ModelChoice, Scenario, Stack,
+    Allocator, Checkpointing, ContextComm, GpuChoice, Method, ModelChoice, Precision, Scenario, Stack,
 };
 use crate::units::Bytes;
 
@@ -26,11 +26,22 @@ const SMALL: &str = "HuggingFaceTB/SmolLM-360M";
 #[test]
 fn every_engine_and_every_division_is_there_once() {
     let ways = ways(&full("meta-llama/Llama-3.1-8B", "h100-sxm-80gb"), 16);
-    let names: Vec<(String, Checkpointing)> = ways.iter().map(|way| (name(way), way.checkpointing)).collect();
+    let names: Vec<(String, Checkpointing)> = ways
+        .iter()
+        .map(|way| {
+            let pure = if way.precision == Precision::Bf16 { " in bfloat16" } else { "" };
+            (name(way) + pure, way.checkpointing)
+        })
+        .collect();
     let has = |name: &str| names.iter().filter(|(own, _)| own == name).count();
-    for engine in
-        ["DDP", "FSDP2", "FSDP2, kept after forward", "FSDP2, 8 replicas", "FSDP2, in the CPU's memory"]
-    {
+    for engine in [
+        "DDP",
+        "FSDP2",
+        "FSDP2 in bfloat16",
+        "FSDP2, kept after forward",
+        "FSDP2, 8 replicas",
+        "FSDP2, in the CPU's memory",
+    ] {
         assert_eq!(has(engine), 2, "{engine}: {names:?}");
     }
     for divided in [

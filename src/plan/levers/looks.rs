@@ -42,8 +42,13 @@ impl Outlook {
 
     /// Whether it gets through, and some known machine has the RAM, if any is known.
     pub fn holds(self, scenario: &Scenario) -> bool {
+        self.fits() && self.has_ram(scenario)
+    }
+
+    /// Whether some known machine has the RAM, if any is known.
+    pub fn has_ram(self, scenario: &Scenario) -> bool {
         let each = Bytes(self.on_host.0 / scenario.cluster.gpus.max(1));
-        self.fits() && scenario.short_of_ram(each).is_none()
+        scenario.short_of_ram(each).is_none()
     }
 }
 

@@ -64,10 +64,11 @@ fn in_4_bits(scenario: &mut Scenario) {
     }
 }
 
-/// The first of these engines, where there is one.
+/// The first of these engines, where there is one, over the same weights.
 fn divide_by(scenario: &mut Scenario, engines: &[Sharding]) {
     if let Some(sharding) = engines.first() {
         scenario.change(|scenario| scenario.cluster.sharding = *sharding);
+        scenario.compute_in_its_weights();
     }
 }
 

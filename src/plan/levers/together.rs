@@ -132,11 +132,13 @@ fn savings<'a>(
     rules: &'a [&'static Rule],
 ) -> Option<impl Iterator<Item = (Pull, bool, i128)> + 'a> {
     let scenario = seen.last()?;
-    let (before, missing) = needed_and_missing(scenario)?;
+    let Missing { needed: before, missing, has_ram: had_ram } = needed_and_missing(scenario)?;
     let stops = scenario.stops();
     let saving = move |rule: &&'static Rule| {
         let changed = step(rule, scenario).filter(|changed| !seen.contains(changed))?;
-        let (_, left) = needed_and_missing(&changed)?;
+        // from RAM that no machine has no way leads on
+        let Missing { missing: left, .. } =
+            needed_and_missing(&changed).filter(|of| of.has_ram || !had_ram)?;
         let goes_on = stops && !changed.stops();
         let saves = left.saturating_add(i128::from(before.0 / LEAST_SHARE)) < missing;
         let cost = (goes_on || saves).then(|| rule.cost.max(brings(scenario, &changed)))?;
@@ -145,9 +147,18 @@ fn savings<'a>(
     Some(rules.iter().filter_map(saving))
 }
 
-/// What the tensors of a run need, and how much of that the card does not leave to it: a part of it may be another's.
-fn needed_and_missing(scenario: &Scenario) -> Option<(Bytes, i128)> {
-    let needed = Outlook::of_tensors(scenario)?.needed;
-    let missing = i128::from(needed.0) - i128::from(scenario.gpu().ok()?.memory.0);
-    Some((needed, missing))
+/// What a run is short of.
+struct Missing {
+    /// What its tensors need.
+    needed: Bytes,
+    /// How much of that the card does not leave to it: a part of it may be another's.
+    missing: i128,
+    /// Whether some known machine has the RAM that it takes.
+    has_ram: bool,
+}
+
+fn needed_and_missing(scenario: &Scenario) -> Option<Missing> {
+    let outlook = Outlook::of_tensors(scenario)?;
+    let missing = i128::from(outlook.needed.0) - i128::from(scenario.gpu().ok()?.memory.0);
+    Some(Missing { needed: outlook.needed, missing, has_ram: outlook.has_ram(scenario) })
 }

@@ -304,7 +304,7 @@ mod tests {
             let total = |bar: &Bar| bar.segments.iter().fold(Bytes::ZERO, |sum, part| sum + part.bytes);
             bars.iter().map(|bar| (bar.name.clone(), total(bar))).collect::<Vec<_>>()
         };
-        let (awake, asleep, elsewhere) = (of("&vllm=30"), of("&vllm=30&vsleep=on"), of(""));
+        let (awake, asleep, elsewhere) = (of("&vllm=30"), of("&vllm=30&vsleep=on"), of("&vllm=0"));
         let generates = |(name, _): &&(String, Bytes)| name == "Answers by vLLM";
         let [there, woken] = [&awake, &asleep].map(|bars| bars.iter().find(generates).expect("a bar").1);
         // 30 % of a card of 80 GB and the model beside it, and no more than the training has beside vLLM

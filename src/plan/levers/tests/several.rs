@@ -76,3 +76,17 @@ fn two_strong_changes_are_enough_where_cheap_ones_are_in_the_way() {
     assert!(together.verdict.holds(), "{together:?}");
     assert_eq!(Answer::of((*together.scenario).clone()).fit().map(|fit| fit.needed), Some(together.needed));
 }
+
+/// FSDP2 in a loop has no autocast over 16-bit weights that is followed: it computes in the weights as they are, and a change of the engine
+/// is found from copies of the whole model too.
+#[test]
+fn copies_that_do_not_fit_are_divided_over_the_same_weights() {
+    let copies = of_link("m=meta-llama/Llama-3.3-70B-Instruct&method=full&gpus=8&gpu=h100-sxm-80gb");
+    let levers = found(&copies);
+    let divides = |lever: &&Lever| lever.scenario.cluster.is_fsdp2() && lever.cost < Cost::Training;
+    let together = levers.together.as_ref().filter(divides).expect("several changes are enough");
+    assert_eq!(together.verdict, Verdict::Fits);
+    assert_eq!(together.scenario.precision, Precision::Bf16);
+    let alone = levers.single.iter().find(divides).expect("the engine alone saves most");
+    assert!(alone.needed.0 * 8 < levers.needed.0 * 2, "{alone:?}");
+}
