@@ -395,7 +395,7 @@ impl<'t> Calls<'t> {
         }
         changed_afterwards(self.script, &mut self.settings);
         for (place, value) in &self.script.given {
-            for variable in launch::ALLOCATOR.iter().chain(&[launch::STANDBY]) {
+            for variable in launch::ALLOCATOR.iter().chain(&[launch::STANDBY, launch::UNCOMPILED]) {
                 if place.contains(variable) {
                     setting::flatten("", variable, value.clone(), &mut self.settings);
                 }

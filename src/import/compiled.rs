@@ -1,5 +1,6 @@
-//! Calls of torch.compile's.
+//! What is compiled: calls of torch.compile's, and layers that Unsloth compiles by itself.
 
+use super::launch::UNCOMPILED;
 use super::reader::Reader;
 use super::syntax::python::Call;
 use crate::scenario::Compile;
@@ -18,5 +19,21 @@ pub(super) fn of_calls(calls: &[Call], reader: &mut Reader) {
         } else if of == "torch" || of == "model" || of.ends_with(".model") {
             reader.set("compile", Compile::Model.slug(), &said);
         }
+    }
+}
+
+/// What Unsloth does where nothing is said: it compiles the layers under checkpoints, where that is followed.
+pub(super) fn by_unsloth(reader: &mut Reader) {
+    let switched = reader.take(&[UNCOMPILED, &format!("env.{UNCOMPILED}")]);
+    match switched {
+        Some(said) if ["1", "partial"].contains(&said.text().as_str()) => {
+            return reader.set("compile", Compile::Off.slug(), &said.said);
+        }
+        Some(said) => reader.idle.push(said.said),
+        None => {}
+    }
+    if reader.scenario.compiles_as_unsloth() {
+        let why = "Unsloth compiles the layers under checkpoints unless UNSLOTH_COMPILE_DISABLE=1 is set";
+        reader.assume("compile", Compile::Layers.slug(), why);
     }
 }

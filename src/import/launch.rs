@@ -257,8 +257,10 @@ pub(super) const ALLOCATOR: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALL
 
 /// The variable with which Unsloth's vLLM gives its keys and values back while the model is trained.
 pub(super) const STANDBY: &str = "UNSLOTH_VLLM_STANDBY";
+/// The variable that switches off that Unsloth compiles layers.
+pub(super) const UNCOMPILED: &str = "UNSLOTH_COMPILE_DISABLE";
 /// What of a program's environment a run's memory depends on.
-pub(super) const ENVIRONMENT: [&str; 4] = [ALLOCATOR[0], ALLOCATOR[1], STANDBY, VISIBLE];
+pub(super) const ENVIRONMENT: [&str; 5] = [ALLOCATOR[0], ALLOCATOR[1], STANDBY, UNCOMPILED, VISIBLE];
 
 /// What one of them says, set before a command, in trl's `env:`, or in `os.environ`.
 pub(super) fn allocator(reader: &mut Reader) {

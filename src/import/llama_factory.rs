@@ -2,6 +2,7 @@
 
 mod preferences;
 
+use super::compiled;
 use super::evaluation::evaluation;
 use super::launch;
 use super::low_rank;
@@ -160,6 +161,9 @@ pub(super) fn read(reader: &mut Reader) {
     }
     if is_of_pairs {
         preferences::settings(reader);
+    }
+    if reader.scenario.stack == Stack::Unsloth {
+        compiled::by_unsloth(reader);
     }
     for (names, why) in REFUSED {
         reader.refuse(names, why);

@@ -8,7 +8,7 @@ use super::understood::{Assumed, Left, Taken};
 use crate::estimate::estimate;
 use crate::model::catalogue;
 use crate::scenario::keys::Key;
-use crate::scenario::{LossKernel, Modules, Scenario, Stack, Task, VisionTower};
+use crate::scenario::{Compile, LossKernel, Modules, Scenario, Stack, Task, VisionTower};
 use crate::text::short;
 
 /// Settings on their way into a scenario.
@@ -226,6 +226,11 @@ impl Reader {
             // Liger's modules fuse it with the head where nothing else is said: there it is the standard one
             if (changed.stack, changed.savings.loss) == (Stack::Liger, LossKernel::Liger) {
                 changed.savings.loss = LossKernel::Standard;
+            }
+            // layers that Unsloth compiles by itself
+            let leaves_unsloth = self.scenario.stack == Stack::Unsloth && changed.stack != Stack::Unsloth;
+            if leaves_unsloth && !self.taken.iter().any(|taken| taken.key == "compile") {
+                changed.compile = Compile::Off;
             }
             self.scenario = changed;
         }))

@@ -2,8 +2,8 @@
 
 use super::keys::{Key, keys};
 use super::{
-    Allocator, AttentionKernel, Checkpointing, CpuOffload, Field, Mask, Method, Optimizer, Precision,
-    Reference, Scenario, Sharding, Split, Stack, StepTime, Task, TransformerImpl, WrappedBy,
+    Allocator, AttentionKernel, Checkpointing, Compile, CpuOffload, Field, Mask, Method, Optimizer,
+    Precision, Reference, Scenario, Sharding, Split, Stack, StepTime, Task, TransformerImpl, WrappedBy,
 };
 use crate::hardware::ComputeCapability;
 
@@ -113,6 +113,10 @@ impl Scenario {
                 usual.optimizer = Optimizer::AdamW8bit;
                 usual.checkpointing = Checkpointing::Offloaded;
                 usual.allocator = Allocator::Expandable;
+                // what it does by itself, where that is followed
+                if self.compiles_as_unsloth() {
+                    usual.compile = Compile::Layers;
+                }
             }
             // Megatron-LM's arguments.py: bf16, and as many choices as there are models; Transformer Engine's layers take
             // cuDNN's attention, which asks for Ampere, the local ones write it out

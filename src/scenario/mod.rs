@@ -26,6 +26,7 @@ mod stages;
 mod tasks;
 mod texts;
 pub mod tuners;
+mod unsloth;
 mod validate;
 
 use std::sync::Arc;

@@ -16,8 +16,8 @@ use tasks::{answered_elsewhere, of_another_task, of_policy, small_groups, text_a
 
 use super::keys::keys;
 use super::{
-    Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, Mask, Method, Precision, Scenario,
-    Severity, Stack, Task,
+    Allocator, AttentionKernel, Checkpointing, Compile, Field, Issue, Lengths, Mask, Method, Precision,
+    Scenario, Severity, Stack, Task,
 };
 
 impl Scenario {
@@ -167,13 +167,15 @@ fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
         let note = Issue::new(Severity::Note, Field::Allocator, message);
         issues.push(note.with_fix("choose expandable segments"));
     }
-    if scenario.checkpointing != Checkpointing::Off {
+    if scenario.checkpointing != Checkpointing::Off && scenario.compile == Compile::Off {
         let message = format!(
             "layers run one operation at a time (UNSLOTH_COMPILE_DISABLE=1); compiled ones, the default of {}, took 2 to 8 % \
              more at the peak",
             Stack::Unsloth.label()
         );
-        issues.push(Issue::new(Severity::Note, Field::Stack, message));
+        let note = Issue::new(Severity::Note, Field::Compile, message);
+        let is_followed = scenario.compiles_as_unsloth();
+        issues.push(if is_followed { note.with_fix("compile the layers one by one") } else { note });
     }
 }
 

@@ -252,10 +252,20 @@ impl Heap {
     pub fn alloc_product(&mut self, numel: u64, inner: u64, dtype: Dtype, what: &'static What) -> StorageId {
         self.multiply(numel, inner);
         let storage = self.alloc(numel, dtype, what);
+        self.get_due_workspace();
+        storage
+    }
+
+    /// A matrix product into memory that is there.
+    pub fn multiply_into(&mut self, numel: u64, inner: u64) {
+        self.multiply(numel, inner);
+        self.get_due_workspace();
+    }
+
+    fn get_due_workspace(&mut self) {
         if self.due_workspaces != [[0; 2]; 2] && !self.stopped {
             self.get_workspace();
         }
-        storage
     }
 
     /// The same with the rows of an operand.

@@ -133,6 +133,9 @@ impl<'a> Ready<'a> {
         gpu: &Gpu,
         run: impl FnOnce(&Ready<'_>) -> Result<R, Issue>,
     ) -> Result<R, Issue> {
+        if let Some(otherwise) = scenario.compiled_otherwise() {
+            return Err(otherwise);
+        }
         let job = Job::from(scenario);
         let others = job.others()?;
         let all: Vec<&Architecture> =

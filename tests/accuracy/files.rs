@@ -193,6 +193,9 @@ pub static UNSLOTH_PREFERENCES: File = File::of("unsloth-preferences");
 /// Unsloth's GRPOTrainer: rows that the code was written beside, and those whose names have `held`, measured before they were predicted.
 pub static UNSLOTH_GRPO: File = File::of("unsloth-grpo");
 
+/// Fine-tuning with layers that Unsloth compiles: rows that the code was written beside, and those whose names have `held`.
+pub static UNSLOTH_LAYERS: File = File::of("unsloth-layers");
+
 /// One rank of many, as the engines' own code runs it.
 pub static MULTI: File = File::of("multi");
 
@@ -334,7 +337,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 69] = [
+pub static FILES: [&File; 70] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -345,6 +348,7 @@ pub static FILES: [&File; 69] = [
     &TRL_LOGITS,
     &UNSLOTH_PREFERENCES,
     &UNSLOTH_GRPO,
+    &UNSLOTH_LAYERS,
     &ROLLOUTS,
     &DISTILLATION,
     &PPO,

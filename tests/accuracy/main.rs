@@ -356,6 +356,11 @@ fn reinforcement_under_unsloth_is_predicted() {
 }
 
 #[test]
+fn layers_that_unsloth_compiles_are_predicted() {
+    UNSLOTH_LAYERS.is_predicted(15, [0.001, 0.7, 0.7], [0.5, 1.5, 1.5]);
+}
+
+#[test]
 fn preferences_under_unsloth_are_predicted() {
     UNSLOTH_PREFERENCES.is_predicted(12, [0.001, 0.001, 0.001], [0.001, 0.5, 0.5]);
 }

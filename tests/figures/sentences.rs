@@ -195,6 +195,10 @@ pub const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "docs/accuracy.md",
+        "`data/measurements/unsloth-layers.json`: {unsloth-layers rows} steps with layers that Unsloth compiles ([stacks.md](stacks.md#layers-that-unsloth-compiles)), five of them held back. The allocated peak is off by {unsloth-layers allocated median} % in the median and {unsloth-layers allocated worst} % at worst, the reserved peak by {unsloth-layers reserved median} % in the median and {unsloth-layers reserved worst} % at worst.",
+    ),
+    (
+        "docs/accuracy.md",
         "`data/measurements/unsloth-preferences.json`: {unsloth-preferences rows} steps of DPO under Unsloth ([tasks.md](tasks.md#under-unsloth)), four of them held back. The allocated peak is off by {unsloth-preferences allocated worst} % at worst, the reserved peak by {unsloth-preferences reserved median} % in the median and {unsloth-preferences reserved worst} % at worst.",
     ),
     (

@@ -95,14 +95,14 @@ const FILES: [Row; 14] = [
         "unsloth-cell.py",
         include_str!("../fixtures/configurations/unsloth-cell.py"),
         Format::Unsloth,
-        "m=unsloth/Meta-Llama-3.1-8B&o=adamw-8bit&b=2&ga=4&gc=offloaded&mask=padded&st=unsloth&alloc=expandable",
+        "m=unsloth/Meta-Llama-3.1-8B&o=adamw-8bit&b=2&ga=4&gc=offloaded&mask=padded&st=unsloth&compile=layers&alloc=expandable",
         &[],
     ),
     (
         "unsloth.ipynb",
         include_str!("../fixtures/configurations/unsloth.ipynb"),
         Format::Unsloth,
-        "m=unsloth/Meta-Llama-3.1-8B&o=adamw-8bit&b=2&ga=4&gc=offloaded&mask=padded&st=unsloth&alloc=expandable",
+        "m=unsloth/Meta-Llama-3.1-8B&o=adamw-8bit&b=2&ga=4&gc=offloaded&mask=padded&st=unsloth&compile=layers&alloc=expandable",
         &[],
     ),
     (

@@ -1,8 +1,9 @@
 //! Quantised weights, and products in 8 bits.
 
+use headroom::import;
 use headroom::scenario::{
-    Checkpointing, Compile, Float8, Float8Layers, Float8Training, GroupSize, LoraTargets, Method, Precision,
-    Qat, QatGroup, QatLayers, QatTraining, VisionTower, WeightFormat,
+    Checkpointing, Compile, Float8, Float8Layers, Float8Training, GpuChoice, GroupSize, LoraTargets, Method,
+    Precision, Qat, QatGroup, QatLayers, QatTraining, VisionTower, WeightFormat,
 };
 
 use crate::{left, read, read_over};
@@ -393,4 +394,26 @@ fn copies_in_4_bits_are_of_the_model_that_their_name_says() {
         assert_eq!(read.scenario.model_name(), model, "{copy}");
         assert!(read.scenario.architecture().is_ok(), "{copy}");
     }
+}
+
+/// Unsloth compiles the layers under checkpoints unless it is told not to; another library does not.
+#[test]
+fn layers_that_unsloth_compiles_are_read() {
+    let cell = include_str!("../fixtures/configurations/unsloth-cell.py");
+    let compiled = read_over(cell, |base| base.gpu = GpuChoice::Catalogue("rtx-4090".into()));
+    assert_eq!(compiled.scenario.compile, Compile::Layers);
+    assert!(compiled.assumed.iter().any(|assumed| assumed.key == "compile"));
+
+    let off = format!("import os\nos.environ[\"UNSLOTH_COMPILE_DISABLE\"] = \"1\"\n{cell}");
+    let off = read_over(&off, |base| base.gpu = GpuChoice::Catalogue("rtx-4090".into()));
+    assert_eq!(off.scenario.compile, Compile::Off);
+    assert!(off.taken.iter().any(|taken| taken.key == "compile"));
+
+    // Hopper's attention was not compared
+    let elsewhere = read_over(cell, |base| base.gpu = GpuChoice::Catalogue("h100-sxm-80gb".into()));
+    assert_eq!(elsewhere.scenario.compile, Compile::Off);
+
+    let trl =
+        import::read("model_name_or_path: Qwen/Qwen3-4B\nuse_peft: true\nbf16: true\n", &compiled.scenario);
+    assert_eq!(trl.expect("trl's").scenario.compile, Compile::Off);
 }

@@ -5,10 +5,10 @@ use super::run::Run;
 use super::trl;
 use crate::import::names::optim;
 use crate::issue::{Field, Issue};
-use crate::scenario::{Checkpointing, LoraTargets, Mask, Method, Modules, Task};
+use crate::scenario::{Checkpointing, Compile, LoraTargets, Mask, Method, Modules, Task};
 
 /// The inputs that it says beside those that every file says.
-pub(super) const SAID: &[&str] = &[];
+pub(super) const SAID: &[&str] = &["compile"];
 
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
@@ -52,7 +52,11 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let parts = [
         run.header(&["unsloth==2026.10.9", "datasets"]),
         "\n".to_owned(),
-        run.environment(&[("UNSLOTH_COMPILE_DISABLE", "1")]),
+        run.environment(match scenario.compile {
+            Compile::Off => &[("UNSLOTH_COMPILE_DISABLE", "1")],
+            // what it does by itself
+            Compile::Layers | Compile::Model => &[],
+        }),
         // first, because it changes the libraries behind it
         "from unsloth import FastLanguageModel\nimport torch\nfrom datasets import load_dataset\nfrom trl import SFTConfig, SFTTrainer\n"
             .to_owned(),

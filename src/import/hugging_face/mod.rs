@@ -9,6 +9,7 @@ mod trainers;
 mod virtual_tokens;
 mod weights;
 
+use super::compiled;
 use super::evaluation::evaluation;
 use super::generated;
 use super::launch;
@@ -140,6 +141,9 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     }
     if parts.arguments {
         evaluation(reader);
+    }
+    if parts.unsloth {
+        compiled::by_unsloth(reader);
     }
     for (names, why) in REFUSED {
         reader.refuse(names, why);

@@ -68,6 +68,10 @@ pub(super) fn with_compile(scenario: &Scenario) -> bool {
     let followed = scenario.task == Task::Sft
         && scenario.method == Method::Full
         && scenario.stack == Stack::Transformers;
+    let by_unsloth = scenario.task == Task::Sft
+        && scenario.stack == Stack::Unsloth
+        && scenario.checkpointing != Checkpointing::Off;
+    let followed = followed || by_unsloth;
     scenario.compile != Compile::Off || followed
 }
 

@@ -57,6 +57,11 @@ impl Graph {
         self.frames.get_mut(frame)
     }
 
+    /// Whether what runs is kept by nobody: the first pass of a layer whose checkpoint is reentrant, or one without gradients.
+    pub fn keeps_nothing(&self) -> bool {
+        !self.enabled || self.recording != 0 && self.reentrant
+    }
+
     /// Where the parameters are noted whose gradients the running layer's own function gives them.
     pub(super) fn expects_in_frame(&mut self) -> Option<&mut Vec<ParamId>> {
         self.reentrant_frame().map(|frame| &mut frame.expects)

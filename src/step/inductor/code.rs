@@ -17,17 +17,24 @@ pub(in crate::step) enum Line {
     Run(usize),
     /// The code lets go of a buffer.
     Free(usize),
+    /// A buffer gets its place in a pool.
+    Place(usize),
 }
 
 /// A line with the step at which it stands.
 #[derive(Clone, Copy)]
-struct At {
-    line: Line,
+pub(super) struct At {
+    pub line: Line,
     step: usize,
 }
 
 /// The code of a graph whose nodes run in that order.
 pub(super) fn lines(graph: &Graph, order: &[usize]) -> Vec<Line> {
+    reused(graph, order, written(graph, order))
+}
+
+/// The same before buffers are given the memory of others that were let go of.
+pub(super) fn written(graph: &Graph, order: &[usize]) -> Vec<At> {
     let mut writer = Writer {
         graph,
         taken: vec![false; graph.buffers.len()],
@@ -38,11 +45,14 @@ pub(super) fn lines(graph: &Graph, order: &[usize]) -> Vec<Line> {
     for (step, node) in order.iter().enumerate() {
         writer.node(step, *node);
         let mut freed: Vec<usize> = ends[step].clone();
-        freed.retain(|buffer| !writer.taken[*buffer] && graph.buffers[*buffer].origin != Origin::Removed);
+        freed.retain(|buffer| {
+            let has_memory = !matches!(graph.buffers[*buffer].origin, Origin::Removed | Origin::Written(_));
+            has_memory && !writer.taken[*buffer]
+        });
         freed.sort_by(|a, b| graph.buffers[*a].name.cmp(&graph.buffers[*b].name));
         writer.lines.extend(freed.into_iter().map(|buffer| At { line: Line::Free(buffer), step }));
     }
-    reused(graph, order, writer.lines)
+    writer.lines
 }
 
 /// By step: the buffers that no later one uses.
@@ -51,6 +61,7 @@ fn ends(graph: &Graph, order: &[usize]) -> Vec<Vec<usize>> {
     let mut ends = vec![Vec::new(); order.len()];
     for (step, node) in order.iter().enumerate().rev() {
         let all = graph.reads(*node).into_iter().chain(graph.makes(*node));
+        let all = all.map(|buffer| graph.real(buffer));
         ends[step] = all.filter(|buffer| !std::mem::replace(&mut used[*buffer], true)).collect();
     }
     ends
@@ -85,15 +96,18 @@ impl Writer<'_> {
         let workspace = match graph.nodes[node].call {
             Call::MixOrderReductions { workspace, .. } => Some(workspace),
             Call::Product(_)
+            | Call::AddedProduct(_)
             | Call::Kernel
+            | Call::Empty
             | Call::Attention
             | Call::AttentionBackward
             | Call::MultiOutput(_)
             | Call::Nothing => None,
         };
+        let run = (graph.nodes[node].call != Call::Empty).then_some(Line::Run(node));
         let made = workspace.map(Line::Make);
         let freed = workspace.map(Line::Free);
-        let lines = made.into_iter().chain([Line::Run(node)]).chain(freed);
+        let lines = made.into_iter().chain(run).chain(freed);
         self.lines.extend(lines.map(|line| At { line, step }));
         self.done[node] = true;
     }
@@ -108,6 +122,7 @@ impl Writer<'_> {
                 && !buffer.returned
                 && !self.taken[*read]
                 && buffer.dtype == made.dtype
+                && buffer.of_any_tokens == made.of_any_tokens
                 && made.storage_size <= buffer.storage_size
                 && made.storage_size.saturating_mul(20) >= buffer.storage_size.saturating_mul(19)
                 && !self.is_needed(*read, node, place)
@@ -160,11 +175,8 @@ fn reused(graph: &Graph, order: &[usize], mut lines: Vec<At>) -> Vec<Line> {
             Line::Make(made) => {
                 let wanted = &graph.buffers[made];
                 let fits = |at: &usize| match lines[*at].line {
-                    Line::Free(buffer) => {
-                        let buffer = &graph.buffers[buffer];
-                        (buffer.storage_size, buffer.dtype) == (wanted.storage_size, wanted.dtype)
-                    }
-                    Line::Make(_) | Line::Take { .. } | Line::Run(_) => false,
+                    Line::Free(buffer) => graph.buffers[buffer].is_like(wanted),
+                    Line::Make(_) | Line::Take { .. } | Line::Run(_) | Line::Place(_) => false,
                 };
                 let Some(place) = pool.iter().rposition(fits) else { continue };
                 let At { line: Line::Free(from), step: freed } = lines[pool[place]] else { continue };
@@ -177,7 +189,7 @@ fn reused(graph: &Graph, order: &[usize], mut lines: Vec<At>) -> Vec<Line> {
                     lines[index].line = Line::Take { made, from };
                 }
             }
-            Line::Take { .. } | Line::Run(_) => {}
+            Line::Take { .. } | Line::Run(_) | Line::Place(_) => {}
         }
     }
     lines.into_iter().zip(gone).filter(|(_, gone)| !gone).map(|(at, _)| at.line).collect()

@@ -21,6 +21,10 @@ pub(in crate::step) enum Origin {
     Workspace,
     /// Stays within one kernel and is never allocated (`removed_buffers`); the scheduler counts it all the same.
     Removed,
+    /// What another buffer holds once a call has written over it (`mutation_real_name`): a name without memory of its own.
+    Written(usize),
+    /// Memory that several buffers have in turns or beside each other (`AllocationPool`).
+    Pool,
 }
 
 /// A buffer of a graph.
@@ -35,11 +39,20 @@ pub(in crate::step) struct Buffer {
     pub origin: Origin,
     /// Whether the graph returns it.
     pub returned: bool,
+    /// Whether its size is one for any number of tokens: the graph was compiled for all of them, and equal sizes of this and of
+    /// another kind are not known to be equal (`sympy_str` of sizes).
+    pub of_any_tokens: bool,
 }
 
 impl Buffer {
     pub(super) fn bytes(&self) -> i128 {
         i128::from(self.numel) * i128::from(self.dtype.bytes())
+    }
+
+    /// Whether one that is let go of may be given to the other (`buffer_reuse_key`).
+    pub(super) fn is_like(&self, other: &Buffer) -> bool {
+        let key = |of: &Buffer| (of.storage_size, of.dtype, of.of_any_tokens);
+        key(self) == key(other)
     }
 }
 
@@ -65,8 +78,12 @@ pub(in crate::step) struct Node {
 pub(in crate::step) enum Call {
     /// A matrix product each of whose elements is the sum of so many.
     Product(u64),
+    /// A matrix product that is added to what it is written over.
+    AddedProduct(u64),
     /// A generated kernel.
     Kernel,
+    /// Memory for a call to come (`NopKernelSchedulerNode`).
+    Empty,
     /// A generated kernel that reduces rows and columns at once, and leaves partial sums of columns in a workspace for PyTorch's own
     /// kernels, which sum them into these buffers (`FusedMixOrderReductions`).
     MixOrderReductions { workspace: usize, sums: [Option<usize>; 3] },
@@ -109,6 +126,14 @@ impl Graph {
         reads.sort_by(|a, b| self.buffers[*a].name.cmp(&self.buffers[*b].name));
         reads.into_iter().filter_map(|read| makers[read]).for_each(|maker| self.put(maker, makers, left));
         self.nodes.push(node);
+    }
+
+    /// The buffer whose memory one has.
+    pub fn real(&self, buffer: usize) -> usize {
+        match self.buffers[buffer].origin {
+            Origin::Written(real) => real,
+            _ => buffer,
+        }
     }
 
     pub(super) fn makes(&self, node: usize) -> impl Iterator<Item = usize> + '_ {

@@ -38,7 +38,15 @@ impl<'g> Plan<'g> {
             inputs: vec![Vec::new(); nodes],
         };
         for node in 0..nodes {
-            for read in graph.reads(node) {
+            // who reads what was written over a buffer reads the buffer
+            let mut reads = graph.reads(node);
+            for at in 0..reads.len() {
+                let real = graph.real(reads[at]);
+                if !reads.contains(&real) {
+                    reads.push(real);
+                }
+            }
+            for read in reads {
                 if let Some(maker) = makers[read] {
                     plan.before[node].insert(maker);
                     plan.after[maker].insert(node);
@@ -192,7 +200,11 @@ impl<'g> Plan<'g> {
 /// `compute_size_for_scheduler_buffer`.
 fn own_sizes(origin: Origin, bytes: i128) -> (i128, i128) {
     match origin {
-        Origin::Argument | Origin::Workspace | Origin::MultiOutputLayout => (0, 0),
+        Origin::Argument
+        | Origin::Workspace
+        | Origin::MultiOutputLayout
+        | Origin::Written(_)
+        | Origin::Pool => (0, 0),
         Origin::MultiOutput => (0, bytes),
         Origin::Saved | Origin::Shared | Origin::Made | Origin::Removed => (bytes, bytes),
     }

@@ -63,6 +63,10 @@ pub(in crate::step) fn compiled(
         return refuse(Field::Compile, message, off);
     }
     let software = member.software();
+    if software.model == ModelCode::Unsloth {
+        // of which scenarios stands in theirs (`Scenario::compiled_otherwise`)
+        return Ok(());
+    }
     let is_written_out = software.model == ModelCode::Transformers && !software.liger_kernels;
     if software.trainer != Trainer::Loop || !is_written_out {
         let message = format!("{what} under {} are not modelled", member.stack.label());

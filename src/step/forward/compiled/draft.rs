@@ -127,6 +127,8 @@ pub(super) const SECOND_NORM: usize = 22;
 pub(super) const GATE: usize = 23;
 pub(super) const UP: usize = 27;
 pub(super) const DOWN: usize = 31;
+/// The linear layers, in the order in which a graph takes them.
+pub(super) const LINEARS: [usize; 7] = [QUERY, KEY, VALUE, OUTPUT, GATE, UP, DOWN];
 /// So many there may be.
 pub(super) const ARGUMENTS: usize = 35;
 
@@ -193,6 +195,7 @@ impl Draft {
             dtype,
             origin,
             returned,
+            of_any_tokens: false,
         });
         self.graph.buffers.len() - 1
     }
@@ -239,6 +242,26 @@ impl Draft {
         let size = (rows.saturating_mul(columns), Dtype::F32);
         let workspace = self.buffer("workspace", size, Origin::Workspace, false);
         self.node(Call::MixOrderReductions { workspace, sums }, ops);
+    }
+
+    /// Memory that a call to come writes to.
+    pub fn blank(&mut self, size: (u64, Dtype), returned: bool) -> usize {
+        let made = self.made(size, Origin::Made, returned);
+        self.simple(Call::Empty, made, &[]);
+        made
+    }
+
+    /// A call that writes over buffers, and reads others: what they hold then.
+    pub fn over<const N: usize>(&mut self, call: Call, over: [usize; N], reads: &[usize]) -> [usize; N] {
+        let written = over.map(|of| {
+            let real = self.graph.real(of);
+            let buffer = &self.graph.buffers[real];
+            let size = (buffer.numel, buffer.dtype);
+            self.made(size, Origin::Written(real), false)
+        });
+        let reads = [&over[..], reads].concat();
+        self.node(call, written.iter().map(|made| op(*made, &reads, &[])).collect());
+        written
     }
 
     /// A product that is a buffer of its own.

@@ -10,6 +10,7 @@ mod graphs;
 mod handed_over;
 mod rules;
 mod running;
+mod unsloth;
 mod whole;
 
 pub(super) use whole::Code;
@@ -199,7 +200,7 @@ enum Adapted {
 }
 
 fn adapted(parameters: &Parameters) -> Adapted {
-    let linears = [QUERY, KEY, VALUE, OUTPUT, GATE, UP, DOWN];
+    let linears = draft::LINEARS;
     let are = |targets: Targets| {
         linears.into_iter().all(|linear| targets.adapt(linear) == parameters[lora_a(linear)].is_some())
     };

@@ -26,6 +26,12 @@ static WORKSPACE: What = What::own(
     INDUCTOR,
 );
 
+static POOL: What = What::own(
+    "pool (compiled)",
+    "several buffers of a compiled graph, which have places in one allocation where no gradients are wanted",
+    Source::At("PyTorch, torch/_inductor/codegen/memory_planning.py"),
+);
+
 /// The call of attention's kernel, or of its backward, and what it returns.
 pub(super) type Attend<'c> = &'c dyn Fn(&mut State, Call) -> Vec<StorageId>;
 
@@ -87,18 +93,18 @@ impl<'g> Running<'g> {
                         None if buffer.origin == Origin::Workspace => {
                             state.alloc(buffer.storage_size, buffer.dtype, &WORKSPACE)
                         }
+                        None if buffer.origin == Origin::Pool => {
+                            state.alloc(buffer.storage_size, buffer.dtype, &POOL)
+                        }
                         None => state.alloc(buffer.storage_size, buffer.dtype, &FUSED),
                     };
                     state.category = category;
                 }
                 Line::Take { made, from } => {
-                    let buffer = &self.graph.buffers[made];
                     self.held[made] = std::mem::replace(&mut self.held[from], NOTHING);
-                    match self.products[made] {
-                        Some(inner) => state.multiply(buffer.numel, inner),
-                        None => state.write(buffer.numel.saturating_mul(buffer.dtype.bytes())),
-                    }
+                    self.write_over(state, made);
                 }
+                Line::Place(made) => self.write_over(state, made),
                 Line::Run(node) => self.call(state, node, attention),
                 Line::Free(gone) => {
                     self.tuples[gone].drain(..).for_each(|part| state.release(part));
@@ -109,9 +115,23 @@ impl<'g> Running<'g> {
         self.tuples.iter_mut().flat_map(|tuple| tuple.drain(..)).for_each(|part| state.release(part));
     }
 
+    /// Fills a buffer whose memory is there.
+    fn write_over(&self, state: &mut State, made: usize) {
+        let buffer = &self.graph.buffers[made];
+        match self.products[made] {
+            Some(inner) => state.multiply_into(buffer.numel, inner),
+            None => state.write(buffer.numel.saturating_mul(buffer.dtype.bytes())),
+        }
+    }
+
     fn call(&mut self, state: &mut State, node: usize, attention: Attend) {
         match self.graph.nodes[node].call {
-            Call::Product(_) | Call::Kernel | Call::Nothing => {}
+            Call::Product(_) | Call::Kernel | Call::Empty | Call::Nothing => {}
+            Call::AddedProduct(inner) => {
+                for op in &self.graph.nodes[node].ops {
+                    state.multiply_into(self.graph.buffers[op.makes].numel, inner);
+                }
+            }
             call @ (Call::Attention | Call::AttentionBackward) => {
                 let returned = attention(state, call);
                 if let [op] = &self.graph.nodes[node].ops[..] {

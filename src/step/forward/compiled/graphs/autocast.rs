@@ -4,15 +4,13 @@
 //! leaves the layer is float32.
 
 use super::super::draft::{
-    ARGUMENTS, Beside, COS, DOWN, Draft, FIRST_NORM, GATE, HIDDEN, KEY, OUTPUT, QUERY, SECOND_NORM, SIN,
-    Sizes, UP, VALUE, op,
+    ARGUMENTS, Beside, COS, DOWN, Draft, FIRST_NORM, GATE, HIDDEN, KEY, LINEARS, OUTPUT, QUERY, SECOND_NORM,
+    SIN, Sizes, UP, VALUE, op,
 };
 use super::full::{Sum, given};
 use super::{Backward, Forward, attention, attention_backward, backward_of, forward_of, norm};
 use crate::dtype::Dtype;
 use crate::step::inductor::{Call, Origin};
-
-const LINEARS: [usize; 7] = [QUERY, KEY, VALUE, OUTPUT, GATE, UP, DOWN];
 
 /// Elements of a linear layer's weight.
 fn weight(sizes: &Sizes, linear: usize) -> u64 {

@@ -6,6 +6,7 @@
 mod autocast;
 mod full;
 mod lora;
+pub(super) mod unsloth;
 pub(super) mod whole;
 
 use super::draft::{ARGUMENTS, Draft, Sizes, op};
@@ -128,13 +129,13 @@ pub(super) mod tests {
     /// What PyTorch 2.11 generated on compute capability 8.0 (`tools/compiled_layers.py`).
     const GENERATED: &str = include_str!("../../../../../tests/fixtures/compiled/generated.txt");
 
-    fn written(graph: &Graph) -> Vec<String> {
+    pub(in super::super) fn written(graph: &Graph) -> Vec<String> {
         // workspaces are numbered as they are allocated
         let all = graph.lines();
         let workspaces: Vec<usize> = (all.iter())
             .filter_map(|line| match line {
                 Line::Make(made) | Line::Take { made, .. } => Some(*made),
-                Line::Free(_) | Line::Run(_) => None,
+                Line::Free(_) | Line::Run(_) | Line::Place(_) => None,
             })
             .filter(|made| graph.buffers[*made].origin == Origin::Workspace)
             .collect();
@@ -166,6 +167,7 @@ pub(super) mod tests {
                 }
                 Line::Free(gone) => lines.push(format!("free {}", name(gone))),
                 Line::Run(_) => fresh.clear(),
+                Line::Place(_) => {}
             }
         }
         lines

@@ -3,14 +3,17 @@
 //! Source: unsloth 2026.10.9 models/llama.py `LlamaRotaryEmbedding`, kernels/utils.py `_scratch`; unsloth_zoo 2026.10.9
 //! gradient_checkpointing.py `GPU_BUFFERS`.
 
-use super::offloads;
+use super::{compiles, offloads};
 use crate::dtype::Dtype;
+use crate::job::{Batch, Member};
 use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Linear, Mlp, Projection};
 use crate::scenario::Method;
 use crate::step::forward::adapters::{Part, adapts};
 use crate::step::forward::loader::{Loader, weights_dtype};
+use crate::step::forward::{BoundLayer, Pass};
+use crate::step::ops::linear::Weight;
 use crate::step::what::{Dims, Rows, Source, What, torch};
 
 static SCRATCH: What = What::own(
@@ -30,28 +33,17 @@ impl Loader<'_> {
     /// The rotary tables, the buffer that 4-bit weights are dequantised into, and the two that layers' inputs come back to.
     pub(in crate::step::forward) fn unsloth_buffers(&mut self, architecture: &Architecture) {
         let dtype = weights_dtype(self.member);
-        let scratch = if self.member.method == Method::Qlora { largest(self, architecture) } else { 0 };
+        // within a graph each weight is dequantised into a buffer of the graph's
+        let is_compiled = compiles(self.member, self.batch);
+        let scratch =
+            if self.member.method == Method::Qlora && !is_compiled { largest(self, architecture) } else { 0 };
         let mut store = |numel: u64, dtype: Dtype, what: &'static What| {
             let bytes = numel.saturating_mul(dtype.bytes());
             self.state.persistent(bytes, dtype, 1, Category::Buffers, what)
         };
-        let family = architecture.family.and_then(|family| family.stacks.unsloth);
-        let in_float32 = family.is_some_and(|family| family.rotary_in_float32);
-        let rotated = if in_float32 { Dtype::F32 } else { dtype };
-        let known = architecture.max_positions.unwrap_or(0).max(self.batch.length);
-        let first = known.min(FIRST_POSITIONS);
-        let grown = |rows: u64| rows.div_ceil(MORE_POSITIONS).saturating_mul(MORE_POSITIONS);
-        // position ids may be any that the model knows
-        let asked = if self.batch.mask.is_packed() { known } else { self.batch.length };
-        let most = if known > FIRST_POSITIONS { grown(known) } else { known };
-        let width = architecture
-            .blocks
-            .iter()
-            .filter_map(|block| block.mixer.attention())
-            .find_map(|attention| attention.rotary.width(attention.head_dim));
-        let rows = first.max(grown(asked)).min(most);
+        let (elements, rotated) = rotary_table(architecture, self.member, self.batch);
         for name in [&torch::COS, &torch::SIN] {
-            store(rows.saturating_mul(width.unwrap_or(0)), rotated, name);
+            store(elements, rotated, name);
         }
         if scratch > 0 {
             store(scratch, dtype, &SCRATCH);
@@ -63,6 +55,26 @@ impl Loader<'_> {
             both.into_iter().for_each(|buffer| self.state.note_dims(buffer, dims));
         }
     }
+}
+
+/// The elements of the table of cosines, and of that of sines, and their type.
+pub(super) fn rotary_table(architecture: &Architecture, member: &Member, batch: Batch) -> (u64, Dtype) {
+    let family = architecture.family.and_then(|family| family.stacks.unsloth);
+    let in_float32 = family.is_some_and(|family| family.rotary_in_float32);
+    let rotated = if in_float32 { Dtype::F32 } else { weights_dtype(member) };
+    let known = architecture.max_positions.unwrap_or(0).max(batch.length);
+    let first = known.min(FIRST_POSITIONS);
+    let grown = |rows: u64| rows.div_ceil(MORE_POSITIONS).saturating_mul(MORE_POSITIONS);
+    // position ids may be any that the model knows
+    let asked = if batch.mask.is_packed() { known } else { batch.length };
+    let most = if known > FIRST_POSITIONS { grown(known) } else { known };
+    let width = architecture
+        .blocks
+        .iter()
+        .filter_map(|block| block.mixer.attention())
+        .find_map(|attention| attention.rotary.width(attention.head_dim));
+    let rows = first.max(grown(asked)).min(most);
+    (rows.saturating_mul(width.unwrap_or(0)), rotated)
 }
 
 /// Weights of the largest layer that one of Unsloth's functions runs: only these dequantise into the buffer that stays.
@@ -89,4 +101,15 @@ fn largest(loader: &Loader<'_>, architecture: &Architecture) -> u64 {
         }
     });
     blocks.max().unwrap_or(0)
+}
+
+impl<'a> Pass<'_, 'a> {
+    /// A layer's weight of queries, and the tables of sines and cosines: their elements, and the type of these.
+    pub(in crate::step::forward) fn unsloth_rotary(
+        &self,
+        layer: &BoundLayer<'a>,
+    ) -> Option<(Weight, (u64, Dtype))> {
+        let Projection::Separate { q, .. } = &layer.block.mixer.attention()?.projection else { return None };
+        Some((layer.linear(q).weight, rotary_table(self.architecture, self.member, self.batch)))
+    }
 }

@@ -19,8 +19,8 @@ use crate::job::{Batch, Member};
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, NormKind, Projection, Wiring};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, LoraTargets, LossKernel, Method, Offloading, Precision, StepTime,
-    WeightFormat,
+    AttentionKernel, Checkpointing, Compile, LoraTargets, LossKernel, Method, Offloading, Precision,
+    StepTime, WeightFormat,
 };
 use crate::step::autograd::HELD;
 use crate::step::forward::inputs::{Embedded, Shared};
@@ -146,6 +146,12 @@ fn settings(member: &Member, batch: Batch) -> Result<(), Issue> {
     }
 }
 
+/// Whether layers are compiled: under checkpoints, and not where texts share a row.
+fn compiles(member: &Member, batch: Batch) -> bool {
+    let is_checkpointed = member.checkpointing != Checkpointing::Off;
+    member.compile == Compile::Layers && is_checkpointed && !batch.mask.is_packed()
+}
+
 /// Whether a layer's input of this size waits in CPU memory.
 pub(in crate::step::forward) fn offloads(member: &Member, bytes: u64) -> bool {
     member.checkpointing == Checkpointing::Offloaded && bytes > SMALLEST_OFFLOADED
@@ -198,6 +204,9 @@ impl<'a> Pass<'_, 'a> {
         layer: &BoundLayer<'a>,
         input: &Tensor<'a>,
     ) -> Tensor<'a> {
+        if compiles(self.member, self.batch) {
+            return self.unsloth_compiled_layer(layer, input);
+        }
         // the other wirings are of families that `architecture` refuses
         let Wiring::PreNorm { attention, mlp } = &layer.block.wiring else {
             return input.unmodelled("norms that Unsloth has nowhere");

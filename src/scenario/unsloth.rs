@@ -1,0 +1,142 @@
+//! Layers that Unsloth compiles one by one, its default under checkpoints: of which scenarios the compiled graphs were compared.
+
+use super::{
+    AttentionKernel, Checkpointing, Compile, Evaluates, Field, Issue, Lengths, LoraTargets, Precision,
+    Scenario, Stack, Task, Tuner,
+};
+use crate::hardware::ComputeCapability;
+use crate::model::Architecture;
+use crate::model::blocks::{Activation, FeedForward, Mlp, Projection, Wiring};
+
+/// Elements that rows of a matrix are a multiple of, so that inductor pads none of them (torch/_inductor/config.py
+/// `padding_alignment_bytes`, of 16-bit elements).
+const ROW: u64 = 64;
+/// What tokens and ranks are multiples of, so that inductor pads no product (fx_passes/pad_mm.py).
+const PRODUCT: u64 = 8;
+
+impl Scenario {
+    /// Whether Unsloth compiles layers at all (unsloth 2026.10.9 models/_block_compile.py, models/llama.py): under checkpoints, where no
+    /// texts share a row.
+    fn is_compiled_by_unsloth(&self) -> bool {
+        self.stack == Stack::Unsloth && self.checkpointing != Checkpointing::Off && !self.mask.is_packed()
+    }
+
+    /// Whether Unsloth compiles its layers, and the graphs were compared.
+    pub(crate) fn compiles_as_unsloth(&self) -> bool {
+        self.is_compiled_by_unsloth() && self.unsloths_layers().is_ok()
+    }
+
+    /// What of its choice of torch.compile's Unsloth does not have, or was not compared under it.
+    pub(crate) fn compiled_otherwise(&self) -> Option<Issue> {
+        if self.stack != Stack::Unsloth {
+            return None;
+        }
+        match self.compile {
+            Compile::Model => {
+                let message = "Unsloth compiles each layer by itself, not the whole model";
+                Some(Issue::error(Field::Compile, message).with_fix("compile the layers one by one"))
+            }
+            Compile::Layers if self.is_compiled_by_unsloth() => self.unsloths_layers().err(),
+            Compile::Layers | Compile::Off => None,
+        }
+    }
+
+    /// An error that says what of layers that Unsloth compiles was not compared.
+    fn unsloths_layers(&self) -> Result<(), Issue> {
+        let what = "layers that Unsloth compiles";
+        let refuse = |field, because: &str| {
+            let off = "switch torch.compile off, which is UNSLOTH_COMPILE_DISABLE=1: its default took up to 8.2 % more";
+            Err(Issue::error(field, format!("{what} {because}")).with_fix(off))
+        };
+        if self.task != Task::Sft || self.evaluation.keeps != Evaluates::Off {
+            return refuse(Field::Compile, "are followed in fine-tuning on texts alone, without evaluation");
+        }
+        if self.cluster.is_many() {
+            return refuse(Field::Gpus, "were compared on one GPU alone");
+        }
+        if self.precision != Precision::AmpBf16Weights {
+            return refuse(Field::Precision, "were compared in bf16 autocast alone");
+        }
+        let is_ampere = |capability: ComputeCapability| capability.major == 8;
+        let has_flash = self.gpu().is_ok_and(|gpu| gpu.capability.is_some_and(is_ampere));
+        if self.attention != AttentionKernel::Sdpa || !has_flash {
+            return refuse(
+                Field::Attention,
+                "were compared with SDPA's flash kernel alone, on compute capability 8.x",
+            );
+        }
+        if self.lengths != Lengths::Equal {
+            return refuse(Field::Lengths, "were compared with texts of one length alone");
+        }
+        if !self.batch.saturating_mul(self.sequence).is_multiple_of(PRODUCT) {
+            return refuse(
+                Field::Sequence,
+                "were compared where 8 divides the tokens of the micro-batch: inductor pads products otherwise",
+            );
+        }
+        if !self.method.has_adapters() || self.lora.tuner != Tuner::Lora {
+            return refuse(Field::Adapter, "were compared with LoRA's adapters alone");
+        }
+        if !self.lora.rank.is_multiple_of(PRODUCT) {
+            return refuse(
+                Field::LoraRank,
+                "were compared with ranks that 8 divides: inductor pads products otherwise",
+            );
+        }
+        let Ok(architecture) = self.architecture() else { return Ok(()) };
+        let is_everywhere = match self.lora.targets {
+            LoraTargets::Named => self.lora.modules.group(&architecture) == Some(LoraTargets::AllLinear),
+            group => group == LoraTargets::AllLinear,
+        };
+        if !is_everywhere {
+            return refuse(Field::LoraTargets, "were compared with adapters on all linear layers alone");
+        }
+        match unfollowed(&architecture, self.sequence) {
+            None => Ok(()),
+            Some(because) => {
+                let family = &architecture.model_type;
+                refuse(Field::Compile, &format!("of {family} are not modelled: {because}"))
+            }
+        }
+    }
+}
+
+/// What of a model's layers is other than in those that were compared.
+fn unfollowed(architecture: &Architecture, length: u64) -> Option<&'static str> {
+    let family = architecture.family?;
+    if !family.modeling.compiles || family.stacks.unsloth.is_none() {
+        return Some("the graphs of llama's, mistral's and qwen3's layers alone are known");
+    }
+    if !architecture.hidden.is_multiple_of(ROW) {
+        return Some("64 does not divide its hidden size, and inductor pads rows then");
+    }
+    architecture.blocks.iter().find_map(|block| {
+        let (Wiring::PreNorm { .. }, FeedForward::Dense(Mlp::Gated { gate, act: Activation::Silu, .. })) =
+            (&block.wiring, &block.ffn)
+        else {
+            return Some("its layers are not wired as llama's");
+        };
+        if !gate.output.is_multiple_of(ROW) {
+            return Some(
+                "64 does not divide the width of its feed-forward network, and inductor pads rows then",
+            );
+        }
+        let Some(attention) = block.mixer.attention() else {
+            return Some("its layers have no attention like llama's");
+        };
+        let Projection::Separate { q, .. } = &attention.projection else {
+            return Some("its projections are fused");
+        };
+        if q.bias {
+            return Some("projections with biases run peft's code there, whose graph was not compared");
+        }
+        if attention.heads == attention.kv_heads {
+            return Some("keys that several heads of queries share alone were compared");
+        }
+        if attention.window.is_some_and(|window| window <= length) {
+            return Some("the sequence is longer than its window, and has a mask then");
+        }
+        (attention.head_dim > 256 || !attention.head_dim.is_multiple_of(ROW))
+            .then_some("heads of 64, 128, 192 and 256 features alone were compared")
+    })
+}
