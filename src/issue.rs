@@ -162,6 +162,12 @@ pub enum Field {
     VllmPercent,
     /// Whether it sleeps while the model is trained.
     VllmSleep,
+    /// Tokens that vLLM computes at a time where it serves.
+    VllmBatchedTokens,
+    /// Sequences that it runs at once.
+    VllmSequences,
+    /// What it keeps keys and values in.
+    VllmCache,
     DatasetTokens,
     Epochs,
     Price,

@@ -4,6 +4,8 @@
 
 #[path = "configurations/examples.rs"]
 mod examples;
+#[path = "configurations/served.rs"]
+mod served;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -146,7 +148,7 @@ fn names_in(which: Configuration, text: &str) -> Vec<String> {
         };
         return file.as_object().into_iter().flatten().flat_map(within).collect();
     }
-    if which == Configuration::Megatron {
+    if [Configuration::Megatron, Configuration::Vllm].contains(&which) {
         let options = text.lines().filter_map(|line| line.strip_prefix("    --"));
         let name = |line: &str| line.split(' ').next().unwrap_or_default().replace('-', "_");
         return options.map(name).collect();

@@ -121,6 +121,7 @@ fn every_field_of_a_scenario_is_known_here() {
         stack: _,
         savings: _,
         generation: _,
+        serving: _,
         pictures: _,
         allocator: _,
         gpu: _,

@@ -21,6 +21,7 @@ CLASSES = {
     "llama-factory": (["llamafactory", "transformers"],
                       ["ModelArguments", "DataArguments", "Seq2SeqTrainingArguments", "FinetuningArguments", "GeneratingArguments"], {}),
     "accelerate": (["accelerate"], ["ClusterConfig"], {}),
+    "vllm": (["vllm"], ["AsyncEngineArgs", "FrontendArgs"], {}),
     "deepspeed": (["deepspeed"], [], {"zero_optimization": ["DeepSpeedZeroConfig"]}),
 }
 

@@ -3,7 +3,8 @@
 HEADROOM is the command, each LINK what follows `#` in a share link; without any, the defaults of the training libraries and
 methods on one card and on eight. A class of each project reads the file: trl's `TrlParser` with the classes of its command,
 axolotl's pydantic schema, LLaMA-Factory's hparams, torchtune's configuration with the recipe's components, accelerate's
-`ClusterConfig`, DeepSpeed's `DeepSpeedConfig`, torchtitan's `ConfigManager`, Megatron-LM's parser with its checks. A project that is not installed is said to be missing, which is an error where it is among
+`ClusterConfig`, DeepSpeed's `DeepSpeedConfig`, torchtitan's `ConfigManager`, Megatron-LM's parser with its checks,
+vLLM's parser with its `EngineArgs`. A project that is not installed is said to be missing, which is an error where it is among
 the names (`--projects trl,accelerate`). Nothing is trained.
 """
 import argparse
@@ -34,6 +35,8 @@ LINKS = [
     "v=1&task=simpo&st=trl&method=lora&mask=padded", "v=1&task=simpo&st=trl&method=full&p=amp-bf16&mask=padded",
     "st=torchtitan&method=full&p=amp-bf16&gpus=8&shard=fsdp2&ga=2", "st=torchtitan&method=full&p=bf16&gpus=64&shard=fsdp2&tp=8&gc=operations&m=meta-llama/Llama-3.1-70B",
     f"{MEGATRON}&gpus=8&tp=4&pp=2", f"{MEGATRON}&gpus=64&tp=4&pp=4&sp=on&cp=2&gc=off&m=meta-llama/Llama-3.1-70B&loss=native", f"{MEGATRON}&gpus=8&xp=8&m=Qwen/Qwen3-30B-A3B",
+    "task=generate&m=Qwen/Qwen3-8B&method=full&p=bf16&s=3584&b=8", "task=generate&m=Qwen/Qwen3-8B&p=fp16&s=3584&vllm=85&vseqs=64&vtokens=4096&vkv=fp8",
+    "task=generate&m=Qwen/Qwen3-8B&method=qlora&p=bf16", "task=generate&m=Qwen/Qwen3-30B-A3B&method=full&p=bf16&gpus=2&gpu=h100-sxm-80gb",
     f"{MEGATRON}&gpus=4&tp=2&m=Qwen/Qwen2.5-7B&gc=selective", f"{MEGATRON}&gpus=2&m=Qwen/Qwen3-0.6B&reduce=bf16", f"{MEGATRON}&gpus=4&pp=2&s=1024&m=openai-community/gpt2",
 ]
 
@@ -138,11 +141,29 @@ def megatron(path):
     return f"batch {arguments.micro_batch_size} of {arguments.global_batch_size}, {arguments.num_layers} layers, {padded} tokens"
 
 
+def vllm(path):
+    """The command's options, by the parser of `vllm serve`, and the engine's arguments of them; a machine without a GPU is taken for one with a CPU alone."""
+    os.environ.update(VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="ERROR")
+    import vllm.platforms
+    from vllm.platforms.cpu import CpuPlatform
+    vllm.platforms._current_platform = CpuPlatform()
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.entrypoints.openai.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+    words = shlex.split(path.read_text().replace("\\\n", " "), comments=True)
+    assert words[:2] == ["vllm", "serve"], words
+    arguments = make_arg_parser(FlexibleArgumentParser()).parse_args(words[2:])
+    # entrypoints/cli/serve.py
+    arguments.model = arguments.model_tag
+    engine = AsyncEngineArgs.from_cli_args(arguments)
+    return f"{engine.max_num_seqs} sequences of {engine.max_model_len} tokens, {engine.model}, {engine.gpu_memory_utilization}, {engine.kv_cache_dtype}, {engine.quantization}"
+
+
 CHECKS = {"trl": trl, "axolotl": axolotl, "llama-factory": llama_factory, "torchtune": torchtune, "accelerate": accelerate,
-          "deepspeed": deepspeed, "torchtitan": torchtitan, "megatron": megatron}
+          "deepspeed": deepspeed, "torchtitan": torchtitan, "megatron": megatron, "vllm": vllm}
 
 
-ENDINGS = {"deepspeed": "json", "torchtitan": "toml", "megatron": "sh"}
+ENDINGS = {"deepspeed": "json", "torchtitan": "toml", "megatron": "sh", "vllm": "sh"}
 
 
 def main():

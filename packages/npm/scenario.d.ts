@@ -220,6 +220,12 @@ export interface Scenario {
   "vllm-percent"?: number;
   /** Whether vLLM gives its weights and its keys and values back to the card between its answers (vllm_enable_sleep_mode), so that its share is taken while it generates alone; off in trl */
   "vllm-sleep"?: boolean;
+  /** The most tokens that vLLM computes at a time where it serves the model (max_num_batched_tokens): its profiling run has so many; 0 for its default, 2,048, or 8,192 on cards of 70 GiB and more that are no A100 */
+  "vllm-max-num-batched-tokens"?: number;
+  /** The most sequences that vLLM runs at once where it serves the model (max_num_seqs): its profiling run draws a next token for so many; 0 for its default, 256, or 1,024 on cards of 70 GiB and more that are no A100 */
+  "vllm-max-num-seqs"?: number;
+  /** What vLLM keeps keys and values in where it serves the model (kv_cache_dtype) */
+  "vllm-kv-cache-dtype"?: "auto" | "fp8";
   /** How long the run takes follows from them: examples times their tokens, as in 10k x 512 */
   "dataset-tokens"?: number;
   /** How often the data set is gone through */

@@ -15,7 +15,8 @@ use crate::scenario::{
     Allocator, Answers, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, Embedding,
     Evaluation, Experts, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask,
     Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, PolicyBatches, Precision,
-    Reserve, Savings, Scenario, Spikes, Split, Stack, StepTime, Task, Teacher, TeacherWeights, Tuner,
+    Reserve, Savings, Scenario, Serving, Spikes, Split, Stack, StepTime, Task, Teacher, TeacherWeights,
+    Tuner,
 };
 use crate::step::Milestone;
 use crate::units::Bytes;
@@ -150,6 +151,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         allocator: fields.choice("allocator", Allocator::Native)?,
         gpu: card(fields, row)?,
         cluster: cluster(fields)?,
+        serving: Serving::DEFAULT,
         reserve: Reserve::NONE,
         data: Scenario::default().data,
     })

@@ -27,7 +27,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
-    let asked = arguments.input.read()?;
+    let asked = arguments.input.read_to_generate()?;
     let base = asked.first();
     let rows = contexts(&base).map_err(|issue| issue.to_string())?;
     let cells = || rows.iter().flat_map(|row| &row.cells);

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::output::Output;
 use super::text::read_given;
 use crate::export;
-use crate::import::{self, Left, Understood};
+use crate::import::{self, Format, Left, Understood};
 use crate::scenario::Scenario;
 use crate::share;
 
-/// Reads configurations of TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, torchtitan, Megatron-LM, accelerate and DeepSpeed,
-/// and says what was understood
+/// Reads configurations of TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, torchtitan, Megatron-LM, accelerate, DeepSpeed
+/// and vLLM, and says what was understood
 #[derive(Args)]
 pub(super) struct Arguments {
     /// The files, each over what those before it said; - for standard input
@@ -73,7 +73,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     for (name, understood) in &all {
         out.push_str(&to_text(name, understood));
     }
-    out.push_str(&format!("link  headroom estimate '{link}'\n"));
+    // what serves is answered by another subcommand
+    let serves = all.last().is_some_and(|(_, understood)| understood.format == Format::Vllm);
+    let subcommand = if serves { "serving" } else { "estimate" };
+    out.push_str(&format!("link  headroom {subcommand} '{link}'\n"));
     Ok(Output::of(out))
 }
 

@@ -129,6 +129,15 @@ impl Input {
 
     /// The scenarios: those of the source, or the default, with what the flags say put over each.
     pub fn read(&self) -> Result<Asked, String> {
+        self.read_for(false)
+    }
+
+    /// The same for a table that asks every scenario as what it would be if it generated.
+    pub fn read_to_generate(&self) -> Result<Asked, String> {
+        self.read_for(true)
+    }
+
+    fn read_for(&self, generates: bool) -> Result<Asked, String> {
         let mut asked = self.sources()?;
         let (task, adapter) = (self.flag(Field::Task), self.flag(Field::Adapter));
         for scenario in &mut asked.scenarios {
@@ -149,7 +158,7 @@ impl Input {
             ));
         }
         self.fill(&mut asked);
-        asked.notices.extend(self.idle(&asked.scenarios));
+        asked.notices.extend(self.idle(&asked.scenarios, generates));
         Ok(asked)
     }
 
@@ -206,10 +215,11 @@ impl Input {
 
     /// The flags that make no difference to any of the runs, or would by another method alone, each in a sentence. To a run that has no
     /// answer nothing can make one.
-    fn idle(&self, scenarios: &[Scenario]) -> Vec<String> {
+    fn idle(&self, scenarios: &[Scenario], generates: bool) -> Vec<String> {
         let has_answer = |scenario: &&Scenario| estimate(scenario).memory.is_some();
         let answered: Vec<&Scenario> = scenarios.iter().filter(has_answer).collect();
-        let is_idle = |key: &Key| !answered.is_empty() && !answered.iter().any(|one| may_matter(key, one));
+        let is_idle =
+            |key: &Key| !answered.is_empty() && !answered.iter().any(|one| may_matter(key, one, generates));
         let told = |key: &Key| match answered.first() {
             Some(_) if is_idle(key) => Some(format!("--{} makes no difference to this run", key.name)),
             Some(first) if answered.iter().all(|one| !key.matters(one)) => of_other_method(key, first),
@@ -257,18 +267,20 @@ fn card_by_size(key: &Key, value: &str) -> Option<Bytes> {
     sold_with(value).ok().filter(|memory| is_amount && *memory > Bytes::ZERO)
 }
 
-/// Whether an input makes a difference to a scenario, or may in a table that tries other methods, several GPUs or generation.
-fn may_matter(key: &Key, scenario: &Scenario) -> bool {
+/// Whether an input makes a difference to a scenario, or may in a table that tries other methods or several GPUs, or has what trains
+/// generate.
+fn may_matter(key: &Key, scenario: &Scenario, generates: bool) -> bool {
     let mut tried = Method::ALL.iter().map(|method| Scenario { method: *method, ..scenario.clone() });
-    tried.any(|own| matters_as_it_is(key, &own))
+    tried.any(|own| matters_as_it_is(key, &own, generates))
 }
 
 /// The same with the method that the scenario has.
-fn matters_as_it_is(key: &Key, own: &Scenario) -> bool {
-    let generates = Scenario { task: Task::Generate, ..own.clone() };
+fn matters_as_it_is(key: &Key, own: &Scenario, generates: bool) -> bool {
+    let task = if generates { Task::Generate } else { own.task };
+    let asked = Scenario { task, ..own.clone() };
     let mut several = own.clone();
     several.cluster.set_gpus(own.cluster.gpus.max(2));
-    [own, &generates, &several].into_iter().any(|scenario| key.matters(scenario))
+    [own, &asked, &several].into_iter().any(|scenario| key.matters(scenario))
 }
 
 /// That an input makes no difference to a scenario for its method, and by which it does.

@@ -10,7 +10,7 @@ use super::table::{Cell, Column, Listing, Table};
 use crate::model::catalogue;
 use crate::plan::{
     Between, FormatRow, Needed, Room, SEQUENCES, ServingRow, Share, among, by_batch, each, kernels,
-    least_room, serving, unanswered,
+    least_room, serving, told, unanswered,
 };
 use crate::scenario::{ModelChoice, Scenario};
 use crate::text::{one_line, short};
@@ -48,7 +48,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
-    let asked = arguments.input.read()?;
+    let asked = arguments.input.read_to_generate()?;
     if arguments.batches || !arguments.models.is_empty() {
         return of_batches(arguments, asked);
     }
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     Ok(Output::of(if arguments.json {
         to_json(&base, share, &rows)
     } else {
-        let sentences = [among(&base), Some(least_room(&base)), kernels(&base), Some(GRAPHS.to_owned())];
+        let sentences = [told(&base), among(&base), Some(least_room(&base)), kernels(&base), Some(GRAPHS.to_owned())];
         let sentences = sentences.into_iter().flatten().collect::<Vec<_>>().join("\n");
         let card = base.gpu().map_err(|issue| issue.to_string())?.name;
         arguments.listing.of(table(&rows), |table| format!(

@@ -28,6 +28,7 @@ use super::trainer::{self, PICTURES};
 use super::understood::{Format, Left, Understood};
 use super::unfollowed;
 use super::usual;
+use super::vllm;
 use crate::scenario::{Mask, Scenario, Tuner};
 use crate::text::short;
 
@@ -42,6 +43,11 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     let holds =
         |condition: &str| names::holds_with_bfloat16(condition).map(|holds| holds == base.has_bfloat16());
     let script = python::read(text, &holds);
+    if own.is_none()
+        && let Some(found) = vllm::of_calls(text, &script, base)
+    {
+        return Some(found);
+    }
     let mut calls = Calls::of((text, &script), own.as_ref(), base);
     script.calls.iter().for_each(|call| calls.take(call));
     calls.finish()
@@ -57,6 +63,8 @@ struct Calls<'t> {
     imported: Imported<'t>,
     /// Whether it is sentence-transformers', whose other classes have names that others have too.
     embeds: bool,
+    /// Whether it is sentence-transformers' trainer of rerankers.
+    reranks: bool,
     /// Whether PPO trains, which has several models: one is the policy.
     learns_values: bool,
     /// Whether rewards may be a model's.
@@ -95,6 +103,7 @@ impl<'t> Calls<'t> {
             own,
             base,
             imported: Imported::of(text),
+            reranks: script.calls.iter().any(|call| call.name().starts_with("CrossEncoderTrain")),
             embeds: script.calls.iter().any(|call| call.name().starts_with("SentenceTransformer")),
             learns_values: trains(&[Trainer::Ppo]),
             is_rewarded: trains(&[Trainer::Grpo, Trainer::Rloo]),
@@ -119,9 +128,12 @@ impl<'t> Calls<'t> {
         if self.is_beside(call) {
             return;
         }
-        if self.embeds
-            && let Some(taken) = sentence_transformers::takes(call, &mut self.settings)
-        {
+        let taken = match (self.reranks, self.embeds) {
+            (true, _) => sentence_transformers::takes_of_reranker(call, &mut self.settings),
+            (false, true) => sentence_transformers::takes(call, &mut self.settings),
+            (false, false) => None,
+        };
+        if let Some(taken) = taken {
             self.parts.loads |= taken.loads;
             self.later.extend(taken.left.map(|why| (short(&call.path), why)));
             return;
@@ -181,6 +193,10 @@ impl<'t> Calls<'t> {
             ("SentenceTransformerTrainingArguments", _) => {
                 (self.parts.arguments, self.parts.trainer) = (true, Trainer::Embed);
             }
+            ("CrossEncoderTrainingArguments", _) => {
+                (self.parts.arguments, self.parts.trainer) = (true, Trainer::Rerank);
+            }
+            ("CrossEncoderTrainer", _) => self.parts.trainer = Trainer::Rerank,
             ("SentenceTransformerTrainer", _) => self.parts.trainer = Trainer::Embed,
             (_, Some(trainer)) if name.ends_with("Trainer") => {
                 self.parts.trl = true;

@@ -38,7 +38,7 @@ fn place(text: &str, call: &Call) -> Option<usize> {
         // it has none by itself
         Some(Trainer::Ppo) => None,
         Some(_) => Some(1),
-        None if name == "SentenceTransformerTrainer" => Some(1),
+        None if ["SentenceTransformerTrainer", "CrossEncoderTrainer"].contains(&name) => Some(1),
         None if ["Trainer", "Seq2SeqTrainer"].contains(&name) => {
             // others have a class of that name
             let is_its =

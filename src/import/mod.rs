@@ -46,6 +46,7 @@ mod understood;
 mod unfollowed;
 mod usual;
 mod visible;
+mod vllm;
 
 use serde_json::{Map, Value};
 
@@ -60,6 +61,7 @@ use recorded::of_rows;
 use settings::of_members;
 use syntax::yaml;
 
+pub(crate) use reader::could_be_a_model;
 pub use understood::{Assumed, Format, Left, NotRead, Taken, Understood};
 
 /// The longest text that is read, in bytes: notebooks carry pictures.
@@ -109,8 +111,10 @@ pub fn read(text: &str, base: &Scenario) -> Result<Understood, NotRead> {
     if let Some(why) = others::command(text).or_else(|| recipes::command(text)) {
         return Err(why);
     }
-    if let Some(found) =
-        of_megatron(text, base).or_else(|| of_calls(text, base)).or_else(|| of_command(text, base))
+    if let Some(found) = vllm::of_command(text, base)
+        .or_else(|| of_megatron(text, base))
+        .or_else(|| of_calls(text, base))
+        .or_else(|| of_command(text, base))
     {
         return Ok(found);
     }
@@ -124,7 +128,7 @@ pub fn read(text: &str, base: &Scenario) -> Result<Understood, NotRead> {
         return of_link(link);
     }
     Err(NotRead(match table {
-        Ok(_) => "these settings are of no project that is known here: TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, torchtitan, Megatron-LM, accelerate and DeepSpeed are".to_owned(),
+        Ok(_) => "these settings are of no project that is known here: TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, torchtitan, Megatron-LM, accelerate, DeepSpeed and vLLM are".to_owned(),
         Err(why) => format!("this is no configuration that is known here: {why}"),
     }))
 }
@@ -212,9 +216,14 @@ fn of_json(text: &str, members: Map<String, Value>, base: &Scenario) -> Result<U
                 other => other.as_str().unwrap_or_default().to_owned(),
             });
         let code = code.collect::<Vec<_>>().join("\n");
-        return of_calls(&code, base).or_else(|| of_command(&code, base)).ok_or_else(|| {
-            NotRead("no cell of this notebook loads or trains a model in a way that is known here".to_owned())
-        });
+        return of_calls(&code, base)
+            .or_else(|| vllm::of_command(&code, base))
+            .or_else(|| of_command(&code, base))
+            .ok_or_else(|| {
+                NotRead(
+                    "no cell of this notebook loads or trains a model in a way that is known here".to_owned(),
+                )
+            });
     }
     if is_config(&members) {
         let model = CustomModel::read("", text).map_err(|issue| NotRead(issue.to_string()))?;

@@ -19,7 +19,7 @@ const MODULES: [(&str, &str); 5] = [
 ];
 
 /// What is read in their place.
-const READ: &str = "TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, torchtitan's TOML, Megatron-LM, accelerate and DeepSpeed are";
+const READ: &str = "TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, torchtitan's TOML, Megatron-LM, accelerate, DeepSpeed and vLLM are";
 
 /// What is said where accelerate has Megatron-LM train.
 const MEGATRON: &str = "accelerate has Megatron-LM train the model (MEGATRON_LM, --use_megatron_lm), which is not read of its settings: choose \

@@ -113,6 +113,12 @@ impl Reader {
         self.settings.iter().any(|(setting, _)| setting.name.starts_with(start))
     }
 
+    /// The names of settings that nobody has taken, of those that are meant.
+    pub fn names(&self, is_meant: impl Fn(&str) -> bool) -> Vec<String> {
+        let open = self.settings.iter().filter(|(setting, seen)| !seen && is_meant(&setting.name));
+        open.map(|(setting, _)| setting.name.clone()).collect()
+    }
+
     /// What settings of these names say that nobody has taken, without taking them.
     pub fn named(&self, names: &[&str]) -> Vec<Said> {
         let open = self.settings.iter().filter(|(setting, seen)| {
@@ -423,7 +429,7 @@ fn without_format(name: &str) -> &str {
 }
 
 /// Whether a name could be a model's on the Hub: an expression of a program is none, nor is a folder.
-pub(super) fn could_be_a_model(name: &str) -> bool {
+pub(crate) fn could_be_a_model(name: &str) -> bool {
     let is_word = |part: &str| {
         !part.is_empty()
             && !part.starts_with(['.', '-'])

@@ -14,6 +14,34 @@ pub(super) struct Taken {
     pub left: Option<&'static str>,
 }
 
+/// The losses of rerankers that take a number for each pair, or one for each class (sentence-transformers 6.2, cross_encoder/losses/).
+const OF_PAIRS: [&str; 3] = ["BinaryCrossEntropyLoss", "CrossEntropyLoss", "MSELoss"];
+
+/// Takes a call of a script that trains a reranker, where it is one of those.
+pub(super) fn takes_of_reranker(call: &python::Call, settings: &mut Vec<Setting>) -> Option<Taken> {
+    let left = match call.name() {
+        "CrossEncoder" => return Some(reranker(call, settings)),
+        "SentenceTransformer" => "what embeds beside a reranker, to mine texts or to score, is not counted",
+        "add_adapter" => "adapters of a CrossEncoder are not followed: all weights are taken as trained",
+        name if OF_PAIRS.contains(&name) => return Some(Taken::default()),
+        name if name.ends_with("Loss") => {
+            "of a reranker's losses binary cross entropy, cross entropy and the squared error are predicted"
+        }
+        _ => return None,
+    };
+    Some(Taken { left: Some(left), ..Taken::default() })
+}
+
+/// The reranker's name, its labels, and where its texts are cut (cross_encoder/model.py).
+fn reranker(call: &python::Call, settings: &mut Vec<Setting>) -> Taken {
+    for (argument, value) in &call.named {
+        if ["num_labels", "max_length"].contains(&argument.as_str()) && *value != Value::Null {
+            setting::flatten("CrossEncoder", argument, value.clone(), settings);
+        }
+    }
+    model(call, settings)
+}
+
 /// Takes a call, where it is one of those.
 pub(super) fn takes(call: &python::Call, settings: &mut Vec<Setting>) -> Option<Taken> {
     let named = |name: &str| call.named.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
@@ -45,7 +73,7 @@ pub(super) fn takes(call: &python::Call, settings: &mut Vec<Setting>) -> Option<
 fn model(call: &python::Call, settings: &mut Vec<Setting>) -> Taken {
     let name = call.values.first().filter(|value| value.is_string());
     if let Some(name) = name {
-        setting::flatten("SentenceTransformer", "model_name_or_path", name.clone(), settings);
+        setting::flatten(call.name(), "model_name_or_path", name.clone(), settings);
     }
     let mut loads = name.is_some();
     for (argument, value) in &call.named {
@@ -57,7 +85,7 @@ fn model(call: &python::Call, settings: &mut Vec<Setting>) -> Taken {
             }
             ("model_name_or_path" | "max_seq_length", _) => {
                 loads |= argument == "model_name_or_path";
-                setting::flatten("SentenceTransformer", argument, value.clone(), settings);
+                setting::flatten(call.name(), argument, value.clone(), settings);
             }
             // modules, devices, prompts, caches
             _ => {}

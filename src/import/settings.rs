@@ -9,7 +9,7 @@ use super::syntax::setting::{self, Setting, of_table};
 use super::understood::{Format, NotRead, Taken, Understood};
 use super::{
     axolotl, deepspeed, hugging_face, launch, llama_factory, megatron, others, recipes, shipped, torchtitan,
-    torchtune, trainer, trainer_toml, usual,
+    torchtune, trainer, trainer_toml, usual, vllm,
 };
 use crate::estimate::estimate;
 use crate::scenario::keys::Key;
@@ -58,6 +58,9 @@ pub(super) fn of_members(
             let taken = Key::given(&members).map(|key| taken(key, &scenario)).collect();
             Understood::of(Format::Headroom, scenario, taken)
         }));
+    }
+    if let Some(found) = vllm::of_file(&members, base) {
+        return Some(Ok(found));
     }
     let arguments = megatron::as_arguments(of_table(members.clone()));
     if megatron::are_arguments(&arguments) {
@@ -266,6 +269,7 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
         Format::Megatron => megatron::read(&mut reader),
         Format::Accelerate => launch::accelerate(&mut reader),
         Format::DeepSpeed => deepspeed::read(&mut reader),
+        Format::Vllm => vllm::settings(&mut reader),
         Format::TrainerToml => trainer_toml::read(&mut reader, parts.command),
         Format::Usual => usual::read(&mut reader),
         Format::Headroom | Format::Recorded | Format::Model => {}
@@ -300,7 +304,12 @@ fn without_ligers_layers(reader: &mut Reader) {
 /// Says which model a text is answered for that names none, where such texts do.
 fn model_as_it_was(reader: &mut Reader, format: Format) {
     let names_one = match format {
-        Format::Python | Format::Unsloth | Format::Trl | Format::Axolotl | Format::LlamaFactory => true,
+        Format::Python
+        | Format::Unsloth
+        | Format::Trl
+        | Format::Axolotl
+        | Format::LlamaFactory
+        | Format::Vllm => true,
         Format::Headroom
         | Format::Recorded
         | Format::Model

@@ -34,6 +34,8 @@ pub enum Format {
     Accelerate,
     /// DeepSpeed's JSON.
     DeepSpeed,
+    /// vLLM: the command that serves, its file, or its class in Python.
+    Vllm,
     /// The TOML of a GPT-2-like trainer.
     TrainerToml,
     /// Settings of no project that is known, in words that most projects use.
@@ -57,6 +59,7 @@ impl Format {
             | Format::Torchtune
             | Format::Torchtitan
             | Format::Megatron
+            | Format::Vllm
             | Format::TrainerToml
             | Format::Usual => false,
         }
@@ -78,6 +81,7 @@ impl Format {
             Format::Megatron => "Megatron-LM",
             Format::Accelerate => "accelerate",
             Format::DeepSpeed => "DeepSpeed",
+            Format::Vllm => "vLLM",
             Format::TrainerToml => "a GPT-2-like trainer's settings",
             Format::Usual => "settings in usual words",
         }

@@ -54,8 +54,8 @@ pub use offers::{Offer, cheapest_first, cheapest_run};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use repairs::{Repair, instead, repairs};
 pub use serving::{
-    FormatRow, Needed, SEQUENCES, ServingRow, among, by_batch, kernels, least_room, refused_alike, serving,
-    unanswered,
+    Chosen, FormatRow, Needed, SEQUENCES, ServingRow, UTILISATION, among, by_batch, chosen, kernels,
+    least_room, refused_alike, serving, told, unanswered,
 };
 pub use settings::{setting_name, settings, tried_settings};
 pub use solve::{Largest, largest_batch, largest_rank, longest_sequence};

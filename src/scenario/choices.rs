@@ -92,8 +92,8 @@ pub use cluster::{
 pub use optimizer::Optimizer;
 pub use qat::{Qat, QatGroup, QatLayers};
 pub use tasks::{
-    CacheKind, Divergence, Evaluates, Merges, Pooling, Reference, Rollouts, Sampling, Saves, Task,
-    TeacherWeights, VisionTower,
+    CacheKind, Divergence, Evaluates, Merges, Pooling, Reference, Rollouts, Sampling, Saves, ServedCache,
+    Task, TeacherWeights, VisionTower,
 };
 pub use weights::{Float8, Float8Layers, GroupSize, WeightFormat};
 

@@ -169,6 +169,7 @@ fn served(scenario: &Scenario, architecture: &Architecture, length: u64) -> Resu
         bytes: scenario.vllm_share(card.memory),
         tokens: BATCHED_TOKENS,
         sequences: sequences(scenario),
+        own_tokens: None,
         returns_processed: true,
     };
     let stored = stored(scenario).ok_or("how it loads a base of that format is not followed")?;

@@ -26,6 +26,8 @@ pub enum Count {
     Texts,
     /// Tokens.
     Tokens,
+    /// The same where none is a choice.
+    TokensOrNone,
     /// Forward and backward passes.
     Passes,
     /// The same where none is a choice.
@@ -76,6 +78,7 @@ impl Count {
             | Count::Epochs => 1,
             Count::Texts => 2,
             Count::SequencesOrNone
+            | Count::TokensOrNone
             | Count::PassesOrNone
             | Count::ElementsOrNone
             | Count::Mebibytes
@@ -95,6 +98,7 @@ impl Count {
             | Count::Sequences
             | Count::SequencesOrNone
             | Count::Tokens
+            | Count::TokensOrNone
             | Count::Passes
             | Count::PassesOrNone
             | Count::Gpus
@@ -127,6 +131,7 @@ impl Count {
             | Count::SequencesOrNone
             | Count::Texts
             | Count::Tokens
+            | Count::TokensOrNone
             | Count::Passes
             | Count::PassesOrNone
             | Count::Gpus

@@ -40,8 +40,8 @@ pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, Compile, ContextComm, CpuOffload,
     Divergence, Evaluates, Experts, Float8, Float8Layers, GroupSize, LoraTargets, LossKernel, Mask, Merges,
     Method, Offloading, Optimizer, Overlap, Pooling, Precision, Qat, QatGroup, QatLayers, ReduceDtype,
-    Reference, Rollouts, Sampling, Saves, ShardedLayers, Sharding, Stack, StepTime, Task, TeacherWeights,
-    TransformerImpl, Tuner, VisionTower, WeightFormat, WrappedBy,
+    Reference, Rollouts, Sampling, Saves, ServedCache, ShardedLayers, Sharding, Stack, StepTime, Task,
+    TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, WrappedBy,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use colocated::VllmShare;
@@ -52,7 +52,7 @@ pub use lengths::{Lengths, ParseLengthsError};
 pub use low_bits::{Float8Training, QatTraining};
 pub use modules::{Modules, UnknownModule};
 pub use stages::{Division, Split};
-pub use tasks::{Answers, Embedding, Evaluation, Generation, Pictures, PolicyBatches, Spikes};
+pub use tasks::{Answers, Embedding, Evaluation, Generation, Pictures, PolicyBatches, Serving, Spikes};
 pub use texts::{ParseTextsError, Texts};
 
 /// A model that the user brought, already parsed.
@@ -308,6 +308,8 @@ pub struct Scenario {
     pub savings: Savings,
     /// How it generates.
     pub generation: Generation,
+    /// How vLLM serves it.
+    pub serving: Serving,
     /// Pictures among the text.
     pub pictures: Pictures,
     /// How memory is got from the driver.
@@ -385,6 +387,7 @@ impl Default for Scenario {
                 liger_layers: false,
             },
             generation: Generation { new_tokens: 512, cache: CacheKind::Dynamic, sampling: Sampling::Greedy },
+            serving: Serving::DEFAULT,
             pictures: Pictures::NONE,
             allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),

@@ -3,7 +3,7 @@
 use crate::model::vision::{Picture, Vision};
 
 use super::choices::{
-    CacheKind, Evaluates, Merges, Pooling, Reference, Rollouts, Sampling, Saves, VisionTower,
+    CacheKind, Evaluates, Merges, Pooling, Reference, Rollouts, Sampling, Saves, ServedCache, VisionTower,
 };
 
 /// How a model generates; read for `Task::Generate`, whose prompt is as long as the scenario's sequence.
@@ -15,6 +15,22 @@ pub struct Generation {
     pub cache: CacheKind,
     /// How it chooses.
     pub sampling: Sampling,
+}
+
+/// How vLLM serves the model beside its share of the card (`Reserve::vllm`); read for `Task::Generate`, by what answers for vLLM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Serving {
+    /// Tokens that it computes at a time (`max_num_batched_tokens`); 0 for its own choice.
+    pub batched_tokens: u64,
+    /// Sequences that it runs at once (`max_num_seqs`); 0 for its own choice.
+    pub sequences: u64,
+    /// What it keeps keys and values in (`kv_cache_dtype`).
+    pub cache: ServedCache,
+}
+
+impl Serving {
+    /// Where `vllm serve` is told nothing.
+    pub const DEFAULT: Serving = Serving { batched_tokens: 0, sequences: 0, cache: ServedCache::Auto };
 }
 
 /// The pictures in each sequence; read where the model has a tower of which a step is followed.

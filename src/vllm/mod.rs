@@ -34,8 +34,19 @@ pub struct Share {
     pub tokens: u64,
     /// Sequences that it draws a next token for (`max_num_seqs`).
     pub sequences: u64,
+    /// Its own choice of these tokens where it is told none: they are no more than all sequences have together.
+    pub own_tokens: Option<u64>,
     /// Whether it returns log-probabilities as they were drawn from (`logprobs_mode="processed_logprobs"`).
     pub returns_processed: bool,
+}
+
+impl Share {
+    /// Where a sequence has so many tokens at most (engine/arg_utils.py `_set_default_max_num_seqs_and_batched_tokens_args`).
+    #[must_use]
+    pub fn at(self, length: u64) -> Share {
+        let all = self.sequences.saturating_mul(length);
+        Share { tokens: self.own_tokens.map_or(self.tokens, |own| own.min(all)), ..self }
+    }
 }
 
 /// What vLLM has for keys and values.
@@ -190,7 +201,8 @@ impl Served {
         if stored == Stored::Fp32 {
             return Err("keys and values are float32 too then, which is not followed".to_owned());
         }
-        let Served { ranks, vocabulary, share, .. } = *self;
+        let Served { ranks, vocabulary, .. } = *self;
+        let share = self.share.at(length);
         if share.sequences > share.tokens {
             return Err(format!(
                 "it stops: it is to draw for {} sequences at once (max_num_seqs), and computes {} tokens at a time (max_num_batched_tokens)",

@@ -34,6 +34,7 @@ fn runs() -> Vec<Run> {
                 bytes: Bytes::gib(72.0),
                 tokens,
                 sequences,
+                own_tokens: None,
                 returns_processed: fields[11] == "processed",
             },
             length: number(4),

@@ -169,3 +169,18 @@ fn a_flag_of_another_method_is_told() {
         assert_eq!((run.err.as_str(), run.status), (told, Some(0)), "{flags:?}");
     }
 }
+
+/// What would make a difference to generation alone is told, but where a table has the model generate.
+#[test]
+fn a_flag_of_generation_is_told_where_a_model_is_trained() {
+    let told = |arguments: &[&str]| headroom(arguments).err;
+    let note = "note: --vllm-percent makes no difference to this run\n";
+    for task in [&["--task", "grpo", "--rollouts", "transformers"][..], &["--task", "sft"]] {
+        let err = told(&[&["estimate", "--vllm-percent", "30"], task].concat());
+        assert!(err.contains(note), "{task:?}: {err}");
+    }
+    let err = told(&["estimate", "--task", "grpo", "--vllm-percent", "30", "--gpu", "h100-sxm-80gb"]);
+    assert!(!err.contains(note), "{err}");
+    let err = told(&["serving", "--model", "Qwen/Qwen3-8B", "--vllm-percent", "30"]);
+    assert!(!err.contains(note), "{err}");
+}

@@ -70,6 +70,7 @@ impl Draw {
             ValueKind::Count(Count::SequencesOrNone) => self.of(&["0", "0", "2"]),
             ValueKind::Count(Count::Texts) => self.of(&["2", "3"]),
             ValueKind::Count(Count::Tokens) => self.of(&["1", "17", "128", "200", "513", "2048"]),
+            ValueKind::Count(Count::TokensOrNone) => self.of(&["0", "0", "512", "4096"]),
             ValueKind::Count(Count::PassesOrNone) => self.of(&["0", "0", "2"]),
             ValueKind::Count(Count::Passes) => self.of(&["1", "2", "5"]),
             ValueKind::Count(Count::Gpus) => self.of(&["1", "2", "3", "8"]),

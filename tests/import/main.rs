@@ -7,6 +7,7 @@ mod mistaken;
 mod policies;
 mod real_files;
 mod scripts;
+mod served;
 mod sharing;
 mod tasks;
 mod unread;

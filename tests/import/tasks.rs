@@ -5,7 +5,7 @@ use headroom::scenario::{
     Reference, Rollouts, Scenario, Stack, Task, TeacherWeights,
 };
 
-use crate::{read, read_over};
+use crate::{left, read, read_over};
 
 #[test]
 fn preference_training_is_a_task() {
@@ -460,4 +460,41 @@ fn ligers_layers_that_were_not_compared_are_left() {
         );
         assert!(headroom::estimate(&understood.scenario).memory.is_some(), "{text}");
     }
+}
+
+/// Of sentence-transformers' own documentation: a number for each pair of texts.
+#[test]
+fn rerankers_are_read() {
+    let text = "from sentence_transformers import SentenceTransformer\n\
+                from sentence_transformers.cross_encoder import CrossEncoder, CrossEncoderTrainer, CrossEncoderTrainingArguments, losses\n\
+                model = CrossEncoder(\"answerdotai/ModernBERT-base\", num_labels=1, max_length=512)\n\
+                embedding_model = SentenceTransformer(\"BAAI/bge-m3\")\n\
+                loss = losses.BinaryCrossEntropyLoss(model=model, pos_weight=torch.tensor(5))\n\
+                args = CrossEncoderTrainingArguments(output_dir=\"m\", per_device_train_batch_size=64, bf16=True, learning_rate=2e-5)\n\
+                trainer = CrossEncoderTrainer(model=model, args=args, train_dataset=rows, loss=loss)\n\
+                trainer.train()\n";
+    let understood = read(text);
+    let scenario = &understood.scenario;
+    assert_eq!((scenario.task, scenario.answers.labels), (Task::Classify, 1));
+    assert_eq!(
+        (scenario.model_name().as_str(), scenario.method),
+        ("answerdotai/ModernBERT-base", Method::Full)
+    );
+    assert_eq!((scenario.batch, scenario.sequence, scenario.precision), (64, 512, Precision::AmpBf16));
+    assert_eq!(left(&understood), ["SentenceTransformer"]);
+    assert!(headroom::estimate(scenario).memory.is_some(), "{:?}", headroom::estimate(scenario).issues);
+    // a loss over all documents of a query, and adapters
+    let other =
+        text.replace("losses.BinaryCrossEntropyLoss", "losses.LambdaLoss").replace("num_labels=1, ", "");
+    let other = read(&format!("{other}model.add_adapter(LoraConfig(r=8))\n"));
+    assert_eq!(other.scenario.answers.labels, 1);
+    assert!(
+        left(&other).contains(&"losses.LambdaLoss") && left(&other).contains(&"model.add_adapter"),
+        "{:?}",
+        left(&other)
+    );
+    // one that only scores trains nothing
+    let scores = "model = CrossEncoder(\"cross-encoder/ms-marco-MiniLM-L6-v2\")\nscores = model.predict([(\"a\", \"b\")])\n";
+    let found = headroom::import::read(scores, &headroom::scenario::Scenario::default());
+    assert!(found.as_ref().map_or(true, |found| found.scenario.task != Task::Classify), "{found:?}");
 }

@@ -11,6 +11,7 @@ mod megatron;
 mod torchtitan;
 mod torchtune;
 mod trl;
+mod vllm;
 
 use std::sync::Arc;
 
@@ -51,11 +52,13 @@ pub enum Configuration {
     Torchtitan,
     /// Megatron-LM.
     Megatron,
+    /// vLLM's server.
+    Vllm,
 }
 
 impl Configuration {
     /// All, in the order in which they are offered.
-    pub const ALL: [Configuration; 9] = [
+    pub const ALL: [Configuration; 10] = [
         Configuration::Python,
         Configuration::Trl,
         Configuration::Axolotl,
@@ -65,10 +68,11 @@ impl Configuration {
         Configuration::DeepSpeed,
         Configuration::Torchtitan,
         Configuration::Megatron,
+        Configuration::Vllm,
     ];
 
     /// What they are called, in the same order.
-    pub const CHOICES: [Choice; 9] = [
+    pub const CHOICES: [Choice; 10] = [
         Choice {
             slug: "python",
             label: "Python script",
@@ -98,6 +102,11 @@ impl Configuration {
             label: "Megatron-LM (shell script)",
             help: "Starts pretrain_gpt.py with made-up texts.",
         },
+        Choice {
+            slug: "vllm",
+            label: "vLLM (shell script)",
+            help: "The command that has vLLM serve the model.",
+        },
     ];
 
     /// What it is called.
@@ -117,6 +126,7 @@ impl Configuration {
             Configuration::DeepSpeed => "deepspeed.json",
             Configuration::Torchtitan => "torchtitan.toml",
             Configuration::Megatron => "megatron.sh",
+            Configuration::Vllm => "vllm.sh",
         }
     }
 
@@ -126,6 +136,7 @@ impl Configuration {
             Configuration::Axolotl => "fine-tuning, DPO, KTO, ORPO, CPO and SimPO",
             Configuration::LlamaFactory => "fine-tuning, DPO, ORPO and SimPO",
             Configuration::Trl => "fine-tuning, DPO, KTO, reward models, GRPO and RLOO",
+            Configuration::Vllm => "generation",
             Configuration::Python
             | Configuration::Torchtune
             | Configuration::Accelerate
@@ -147,7 +158,7 @@ impl Configuration {
             Configuration::Python => "text/x-python",
             Configuration::DeepSpeed => "application/json",
             Configuration::Torchtitan => "application/toml",
-            Configuration::Megatron => "application/x-sh",
+            Configuration::Megatron | Configuration::Vllm => "application/x-sh",
             Configuration::Trl
             | Configuration::Axolotl
             | Configuration::LlamaFactory
@@ -202,6 +213,8 @@ impl Configuration {
             Configuration::Torchtitan => outside || zero || ["allocator", "gpus-per-node"].contains(&name),
             // whose answer is shown is no setting of the run
             Configuration::Megatron => outside || zero || name == "pipeline-stage",
+            // which is read back in a way of its own
+            Configuration::Vllm => true,
         }
     }
 }
@@ -349,6 +362,10 @@ pub fn configuration(scenario: &Scenario, which: Configuration) -> Result<Writte
         let absent = absent(which, scenario, &text);
         return Ok(Written { text, differs: Vec::new(), absent, needed });
     }
+    // whose answer is another than transformers'
+    if which == Configuration::Vllm {
+        return vllm::written(scenario);
+    }
     if let Some(issue) = estimate(scenario).errors().next() {
         return Err(issue.clone());
     }
@@ -377,6 +394,7 @@ pub fn configuration(scenario: &Scenario, which: Configuration) -> Result<Writte
         Configuration::DeepSpeed => launch::deepspeed(&run)?,
         Configuration::Torchtitan => torchtitan::write(&run)?,
         Configuration::Megatron => megatron::write(&run)?,
+        Configuration::Vllm => return vllm::written(scenario),
     };
     let (runs, written) = read_back(&run, which, &body)?;
     // JSON has no comments

@@ -6,8 +6,20 @@ use crate::issue::Issue;
 use crate::scenario::{CacheKind, Mask, Sampling, Scenario};
 
 /// The inputs that the file says beside those that every file says.
-pub(super) const SAID: &[&str] =
-    &["task", "new-tokens", "kv-cache", "sampling", "attention", "weight-format", "double-quant"];
+pub(super) const SAID: &[&str] = &[
+    "task",
+    "new-tokens",
+    "kv-cache",
+    "sampling",
+    "attention",
+    "weight-format",
+    "double-quant",
+    // of another program's run
+    "vllm-percent",
+    "vllm-max-num-batched-tokens",
+    "vllm-max-num-seqs",
+    "vllm-kv-cache-dtype",
+];
 
 /// A call of `generate` with prompts of the scenario's length.
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {

@@ -67,10 +67,15 @@ pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
             length_of_sequences(reader, parts, why);
             better(reader, why);
         }
-        Trainer::Classify => {
+        Trainer::Classify | Trainer::Rerank => {
             length_of_sequences(reader, parts, why);
             match reader.take(&["num_labels"]) {
                 Some(said) => reader.set("labels", &said.text(), &said.said),
+                None if parts.trainer == Trainer::Rerank => reader.assume(
+                    "labels",
+                    "1",
+                    "CrossEncoder's num_labels is 1 where the model was no classifier before",
+                ),
                 None => reader.assume("labels", "2", "num_labels is 2 by default"),
             }
             reader.assume("mask", "padded", "texts are of different lengths");
@@ -116,7 +121,8 @@ pub(super) fn length_of_sequences(reader: &mut Reader, parts: Parts, why: &str) 
         None => {
             let (length, known) = (reader.scenario.sequence, reader.scenario.positions());
             let is_encoder = reader.scenario.architecture().is_ok_and(|model| model.classifier.is_some());
-            let cuts = is_encoder || matches!(parts.trainer, Trainer::Classify | Trainer::Embed);
+            let cuts =
+                is_encoder || matches!(parts.trainer, Trainer::Classify | Trainer::Rerank | Trainer::Embed);
             match known.filter(|known| *known < length && cuts) {
                 Some(known) => {
                     let why = "the arguments say nothing of it: a tokenizer cuts texts at the positions that the model has";

@@ -213,6 +213,7 @@ fn stack(reader: &mut Reader, parts: Parts) {
     } else if parts.arguments {
         let class = match parts.trainer {
             Trainer::Embed => "SentenceTransformerTrainer",
+            Trainer::Rerank => "CrossEncoderTrainer",
             _ => "TrainingArguments",
         };
         reader.set("stack", Stack::Transformers.slug(), class);

@@ -14,8 +14,10 @@ pub(in crate::import) enum Trainer {
     Sft,
     /// transformers' own of a model that is loaded for sequence classification.
     Classify,
-    /// sentence-transformers' own.
+    /// sentence-transformers' own of embeddings.
     Embed,
+    /// sentence-transformers' own of rerankers.
+    Rerank,
     /// `DPOConfig` and `DPOTrainer`.
     Dpo,
     /// `KTOConfig` and `KTOTrainer`.
@@ -149,6 +151,10 @@ impl Trainer {
             Trainer::Classify => {
                 let names = ["AutoModelForSequenceClassification", "Trainer", TRAINING_ARGUMENTS];
                 Some((Task::Classify, names))
+            }
+            Trainer::Rerank => {
+                let name = "CrossEncoderTrainer";
+                Some((Task::Classify, [name, name, TRAINING_ARGUMENTS]))
             }
             Trainer::Embed => {
                 let name = "SentenceTransformerTrainer";

@@ -1,5 +1,6 @@
 //! Serving a model: its weights in every format, and what vLLM leaves to keys and values beside them.
 
+mod chosen;
 mod followed;
 mod share;
 
@@ -22,8 +23,9 @@ use crate::vllm::{Asked, Cache, Room, Served, Share, Start};
 
 use followed::followed;
 
+pub use chosen::{Chosen, chosen};
 pub use followed::{FormatRow, SEQUENCES, by_batch};
-pub use share::{among, kernels, least_room};
+pub use share::{UTILISATION, among, kernels, least_room, told};
 
 /// What `generate` of transformers needs of the card.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -67,7 +69,7 @@ pub struct ServingRow {
     pub as_published: bool,
     /// Under vLLM.
     pub room: Room,
-    /// Whether vLLM starts at the model's own context; none where that or its budget is not known.
+    /// Whether vLLM starts at the model's own context, with keys and values as the scenario says; none where that or its budget is not known.
     pub start: Option<Start>,
     /// The same where keys and values are FP8 (`kv_cache_dtype="fp8"`).
     pub fp8: Room,
@@ -114,7 +116,7 @@ pub fn serving(base: &Scenario) -> Result<Vec<ServingRow>, Issue> {
     let card = base.card()?;
     let half = followed(&base, Stored::Half);
     let ranks = share::ranks(&base);
-    let length = base.sequence.saturating_add(base.generation.new_tokens);
+    let length = share::length(&base);
     let group = u64::try_from(base.quantization.group.size()).unwrap_or(0);
     let served = Served::new(&architecture, ranks, Share::of(&base)?, &Asked { length, group });
     let context = architecture.max_positions.filter(|context| *context > 0);
@@ -131,7 +133,7 @@ pub fn serving(base: &Scenario) -> Result<Vec<ServingRow>, Issue> {
             weights,
             needed: needed(&base, &architecture, (stored, weights), &half),
             as_published: stored == Stored::Mxfp4 && is_published_in_mxfp4(&architecture),
-            start: context.and_then(|context| served.start(stored, Cache::AsComputed, &card, context)),
+            start: context.and_then(|context| served.start(stored, share::cache(&base), &card, context)),
             room,
             fp8,
         }

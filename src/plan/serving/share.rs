@@ -4,15 +4,15 @@
 
 use crate::issue::Issue;
 use crate::model::blocks::FeedForward;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, ServedCache, Serving};
 use crate::units::{Bytes, grouped};
-use crate::vllm::Share;
+use crate::vllm::{Cache, Share};
 
 /// vLLM's `gpu_memory_utilization` where nothing is said, in percent (config/cache.py).
 pub const UTILISATION: u64 = 92;
 
 impl Share {
-    /// Of a scenario's card, with the defaults of `vllm serve`.
+    /// Of a scenario's card, with the defaults of `vllm serve` where nothing is said.
     ///
     /// # Errors
     /// An [`Issue`] where there is no such card.
@@ -22,10 +22,45 @@ impl Share {
         let bytes = u128::from(card.memory.0) * u128::from(percent.min(100)) / 100;
         // a larger batch slows an A100 down (vLLM's PR 17885)
         let is_large = card.memory >= Bytes::gib(70.0) && !card.name.to_lowercase().contains("a100");
-        let (tokens, sequences) = if is_large { (8192, 1024) } else { (2048, 256) };
+        let (own_tokens, own_sequences) = if is_large { (8192, 1024) } else { (2048, 256) };
         let bytes = Bytes(u64::try_from(bytes).unwrap_or(u64::MAX));
-        Ok(Share { percent, bytes, tokens, sequences, returns_processed: false })
+        let Serving { batched_tokens, sequences, .. } = scenario.serving;
+        let own_tokens = (batched_tokens == 0).then_some(own_tokens);
+        let tokens = own_tokens.unwrap_or(batched_tokens);
+        let sequences = if sequences == 0 { own_sequences.min(tokens) } else { sequences };
+        let share = Share { percent, bytes, tokens, sequences, own_tokens, returns_processed: false };
+        Ok(share.at(length(scenario)))
     }
+}
+
+/// Tokens of a sequence: the prompt's and the new ones (`max_model_len`).
+pub(crate) fn length(scenario: &Scenario) -> u64 {
+    scenario.sequence.saturating_add(scenario.generation.new_tokens)
+}
+
+/// In what the scenario has vLLM keep keys and values.
+pub(crate) fn cache(scenario: &Scenario) -> Cache {
+    match scenario.serving.cache {
+        ServedCache::Auto => Cache::AsComputed,
+        ServedCache::Fp8 => Cache::Fp8,
+    }
+}
+
+/// How its profiling run comes to its tokens and sequences, and how keys and values are kept, in words; nothing where all is vLLM's own
+/// choice.
+pub fn told(scenario: &Scenario) -> Option<String> {
+    let Serving { batched_tokens, sequences, cache } = scenario.serving;
+    let given = [
+        (batched_tokens > 0).then(|| format!("--max-num-batched-tokens {batched_tokens}")),
+        (sequences > 0).then(|| format!("--max-num-seqs {sequences}")),
+        (cache != ServedCache::Auto).then(|| format!("--kv-cache-dtype {}", cache.slug())),
+    ];
+    let given: Vec<String> = given.into_iter().flatten().collect();
+    let starts = match cache {
+        ServedCache::Auto => "",
+        ServedCache::Fp8 => " Whether it starts is answered with keys and values in FP8.",
+    };
+    (!given.is_empty()).then(|| format!("It is told {}.{starts}", given.join(", ")))
 }
 
 /// What vLLM asks of the card before it starts, in a sentence (v1/core/kv_cache_utils.py `_check_enough_kv_cache_memory`).

@@ -238,6 +238,14 @@ choices! {
 }
 
 choices! {
+    /// What vLLM keeps keys and values in.
+    ServedCache {
+        Auto = "auto", "As computed", "The 16 bits that are computed in (kv_cache_dtype=\"auto\", vLLM's default).";
+        Fp8 = "fp8", "FP8", "A byte for each number (kv_cache_dtype=\"fp8\"): twice as many tokens have room.";
+    }
+}
+
+choices! {
     /// What of a text's hidden states becomes its embedding.
     Pooling {
         Mean = "mean", "Mean", "The mean of the hidden states of all its tokens (pooling_mode=\"mean\", sentence-transformers' default).";

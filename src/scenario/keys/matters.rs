@@ -180,6 +180,11 @@ pub(super) fn with_vllm(scenario: &Scenario) -> bool {
     scenario.asks_a_generator() || with_generation(scenario)
 }
 
+/// Whether vLLM is asked to serve the model, as `headroom serving` has it.
+pub(super) fn with_serving(scenario: &Scenario) -> bool {
+    with_generation(scenario)
+}
+
 /// Whether vLLM has a share of the card beside a training.
 pub(super) fn with_colocated_vllm(scenario: &Scenario) -> bool {
     scenario.asks_a_generator() && scenario.reserve.vllm > 0

@@ -199,9 +199,11 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Cents => &scale::DOLLARS,
         Count::Pixels => &scale::PIXELS,
         Count::Frames => &scale::FRAMES,
-        Count::LayersOrNone | Count::PicturesOrNone | Count::StageOrNone | Count::PassesOrNone => {
-            &scale::OR_NONE
-        }
+        Count::LayersOrNone
+        | Count::PicturesOrNone
+        | Count::StageOrNone
+        | Count::PassesOrNone
+        | Count::TokensOrNone => &scale::OR_NONE,
     }
 }
 

@@ -8,7 +8,7 @@ use super::rows::{Pieces, pieces};
 use crate::issue::Issue;
 use crate::plan::{
     BATCHES, ContextCell, ContextRow, FormatRow, Needed, Room, SEQUENCES, ServingRow, Share, Verdict, among,
-    kernels, least_room, refused_alike,
+    kernels, least_room, refused_alike, told,
 };
 use crate::ui::asked::Listed;
 use crate::ui::behind::Behind;
@@ -94,18 +94,18 @@ pub fn Formats() -> impl IntoView {
         if found.busy.get() {
             return Some("Looking at every format …".to_owned());
         }
-        let (share, said) = state
-            .current()
-            .scenario
-            .with(|scenario| Some((Share::of(scenario).ok()?, [among(scenario), kernels(scenario)])))?;
-        let [among, kernels] = said.map(|said| said.map(|said| format!(" {said}")).unwrap_or_default());
+        let (share, said) = state.current().scenario.with(|scenario| {
+            Some((Share::of(scenario).ok()?, [told(scenario), among(scenario), kernels(scenario)]))
+        })?;
+        let [told, among, kernels] = said.map(|said| said.map(|said| format!(" {said}")).unwrap_or_default());
         let refused = refused.get().map(|issue| format!(" transformers’ generate has no answer: {issue}."));
         Some(format!(
-            "vLLM takes {} % of the card, {}, and tries itself with {} tokens and {} sequences, as vllm serve does where nothing is said.{among} {}{kernels}{}",
+            "vLLM takes {} % of the card, {}, and tries itself with {} tokens and {} sequences{}{told}{among} {}{kernels}{}",
             share.percent,
             state.unit().amount(share.bytes),
             grouped(share.tokens),
             grouped(share.sequences),
+            if told.is_empty() { ", as vllm serve does where nothing is said." } else { "." },
             state.current().scenario.with(least_room),
             refused.unwrap_or_default()
         ))

@@ -333,6 +333,15 @@ class Scenario(TypedDict, total=False):
     #: Whether vLLM gives its weights and its keys and values back to the card between its answers (vllm_enable_sleep_mode), so that its share is taken while it generates alone; off in trl
     vllm_sleep: bool
 
+    #: The most tokens that vLLM computes at a time where it serves the model (max_num_batched_tokens): its profiling run has so many; 0 for its default, 2,048, or 8,192 on cards of 70 GiB and more that are no A100
+    vllm_max_num_batched_tokens: int
+
+    #: The most sequences that vLLM runs at once where it serves the model (max_num_seqs): its profiling run draws a next token for so many; 0 for its default, 256, or 1,024 on cards of 70 GiB and more that are no A100
+    vllm_max_num_seqs: int
+
+    #: What vLLM keeps keys and values in where it serves the model (kv_cache_dtype)
+    vllm_kv_cache_dtype: Literal["auto", "fp8"]
+
     #: How long the run takes follows from them: examples times their tokens, as in 10k x 512
     dataset_tokens: int
 

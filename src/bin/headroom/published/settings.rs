@@ -8,7 +8,7 @@ use headroom::check::CheckError;
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
     LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
-    Quantization, Reserve, Savings, Scenario, Stack, StepTime, Task, Tuner,
+    Quantization, Reserve, Savings, Scenario, Serving, Stack, StepTime, Task, Tuner,
 };
 
 impl Row {
@@ -70,6 +70,7 @@ impl Row {
             allocator: Allocator::Native,
             gpu: self.card()?,
             cluster: Cluster::ONE,
+            serving: Serving::DEFAULT,
             reserve: Reserve::NONE,
             data: Scenario::default().data,
         })

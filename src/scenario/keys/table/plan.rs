@@ -1,10 +1,11 @@
 //! What of a card is not for the run, and what time and price depend on.
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
-use super::super::matters::{always, any, with_colocated_vllm, with_vllm};
-use super::super::values::{count, set_count, set_switch, switch};
-use crate::scenario::Field;
+use super::super::matters::{always, any, with_colocated_vllm, with_serving, with_vllm};
+use super::super::nearest::nearest;
+use super::super::values::{choice, count, set_count, set_switch, switch};
 use crate::scenario::count::Count;
+use crate::scenario::{Field, ServedCache};
 
 /// What of a card is not for the run's tensors: its names, label and help.
 const fn of_card([link, name, label, help]: [&'static str; 4], field: Field, value: Value) -> Key {
@@ -102,6 +103,42 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Front,
         value: switch!(reserve.sleeps),
         matters: with_colocated_vllm,
+        band: any,
+    },
+    Key {
+        link: "vtokens",
+        name: "vllm-max-num-batched-tokens",
+        label: "vLLM's tokens at a time",
+        help: "The most tokens that vLLM computes at a time where it serves the model (max_num_batched_tokens): its profiling run has so many; 0 for its default, 2,048, or 8,192 on cards of 70 GiB and more that are no A100",
+        field: Field::VllmBatchedTokens,
+        group: Group::Training,
+        place: Place::Front,
+        value: count!(TokensOrNone, "number of tokens at a time", serving.batched_tokens),
+        matters: with_serving,
+        band: any,
+    },
+    Key {
+        link: "vseqs",
+        name: "vllm-max-num-seqs",
+        label: "vLLM's sequences at once",
+        help: "The most sequences that vLLM runs at once where it serves the model (max_num_seqs): its profiling run draws a next token for so many; 0 for its default, 256, or 1,024 on cards of 70 GiB and more that are no A100",
+        field: Field::VllmSequences,
+        group: Group::Training,
+        place: Place::Front,
+        value: count!(SequencesOrNone, "number of sequences at once", serving.sequences),
+        matters: with_serving,
+        band: any,
+    },
+    Key {
+        link: "vkv",
+        name: "vllm-kv-cache-dtype",
+        label: "vLLM's keys and values",
+        help: "What vLLM keeps keys and values in where it serves the model (kv_cache_dtype)",
+        field: Field::VllmCache,
+        group: Group::Training,
+        place: Place::Front,
+        value: choice!(ServedCache, serving.cache),
+        matters: with_serving,
         band: any,
     },
     of_data(
