@@ -164,18 +164,26 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
     );
     let refuses_of = refuses;
     let refuses = |link: &str, message: &str| refuses(&pictured(link), message);
-    let answer = estimate(&share::decode(&pictured("st=trl&mask=padded&task=dpo")).scenarios[0]);
-    assert!(answer.memory.is_some(), "{:?}", answer.issues);
-    refuses(
-        "st=trl&mask=padded&task=kto",
-        "another task than fine-tuning and DPO on texts with pictures of qwen2_5_vl with trl is not modelled",
-    );
-    refuses("st=trl&mask=padded&task=grpo", "another task than fine-tuning and DPO on texts with pictures");
+    for link in [
+        "task=dpo",
+        "task=kto",
+        "task=grpo",
+        "task=grpo&rollouts=transformers",
+        "task=grpo&rollouts=colocated",
+        "task=rloo&ref=none",
+        "task=rloo&rollouts=transformers&method=full",
+    ] {
+        let answer = estimate(&share::decode(&pictured(&format!("st=trl&mask=padded&{link}"))).scenarios[0]);
+        assert!(answer.memory.is_some(), "{link}: {:?}", answer.issues);
+    }
+    refuses("st=trl&mask=padded&task=grpo&prompt=200", "a prompt of 200 tokens has no room for its pictures");
+    refuses("st=trl&mask=padded&task=kto&ref=precomputed", "not supported for vision datasets");
+    refuses("st=trl&mask=padded&task=distil", "distillation with pictures is not modelled");
     refuses("st=trl&mask=padded&task=orpo", "trl's trainers for this task take no pictures");
     refuses("st=trl&mask=padded&task=dpo&ref=precomputed", "not supported for vision datasets");
     refuses(
         "st=trl&mask=padded&task=dpo&gpus=2&shard=ddp",
-        "DPO on texts with pictures of qwen2_5_vl on several GPUs",
+        "learning from answers to texts with pictures of qwen2_5_vl on several GPUs",
     );
     refuses_of("m=google/gemma-3-4b-it&img=1&s=1024&st=trl&mask=padded&task=reward", "take no pictures");
     refuses_of(

@@ -140,6 +140,20 @@ fn a_file_with_pictures_says_how_large_they_are() {
     assert_eq!(refused.field, Field::Frames, "{refused}");
 }
 
+/// No data is known that has prompts as messages, or labelled answers, beside pictures.
+#[test]
+fn no_file_of_rewarded_or_labelled_answers_has_pictures() {
+    for task in ["kto", "grpo", "rloo"] {
+        let link = format!(
+            "st=trl&task={task}&m=Qwen/Qwen2.5-VL-3B-Instruct&imh=448&imw=448&s=1024&mask=padded&b=8"
+        );
+        let refused = script(&linked(&format!("{link}&img=1"))).expect_err(task);
+        assert_eq!(refused.field, Field::Pictures, "{refused}");
+        assert!(refused.to_string().contains("no file of this task is written with pictures"), "{refused}");
+        script(&linked(&format!("{link}&img=0"))).expect(task);
+    }
+}
+
 /// DPO's data have pairs of answers beside the pictures; its processor has a template of its own.
 #[test]
 fn a_file_of_preferred_answers_has_pictures() {

@@ -296,11 +296,16 @@ def sizes(added, sides):
 
 
 def answer(case, model, added):
-    """The values that are read off the device."""
+    """The values that are read off the device. Returns what tells of a batch of another number of sequences."""
     import torch
     from transformers import vision_utils
     config = model.config
+    case = dict(case)
     lengths = lengths_of(case, config)
+
+    def told(sequences):
+        case["batch"] = sequences
+        lengths[:] = lengths_of(case, config)
     device_list = torch.Tensor.tolist
     scalars = set()
     tensor = torch.tensor
@@ -339,8 +344,8 @@ def answer(case, model, added):
         if self.is_cuda and self.dim() == 1 and self.numel() == case["images"] * case["batch"] and self.dtype == torch.int64:
             return [tokens_of(case, config)] * self.numel()
         # text alone: positions are made piece by piece and put into one tensor, which is of one size whatever the pieces are
-        if self.is_cuda and self.dim() == 1 and self.numel() == case["seq"]:
-            return [0] * case["seq"]
+        if self.is_cuda and self.dim() == 1 and self.numel() in (case["seq"], case.get("prompt")):
+            return [0] * self.numel()
         # image_grid_thw
         if self.is_cuda and self.dim() == 2 and self.shape[1] == 3:
             return [[temporal_patches(case, config), *grid(case, config)]] * len(self)
@@ -381,6 +386,7 @@ def answer(case, model, added):
     # how many patches there are (vision_utils.py `get_vision_interpolation_indices_and_weights`)
     arange = torch.arange
     torch.arange = lambda end, *a, **k: arange(sum(lengths) if isinstance(end, torch.Tensor) and end.is_cuda else end, *a, **k)
+    return told
 
 
 def true_elements(case, config):

@@ -15,8 +15,8 @@ use crate::scenario::{
     Allocator, Answers, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, Embedding,
     Evaluation, Experts, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask,
     Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, PolicyBatches, Precision,
-    Reserve, Savings, Scenario, Serving, Spikes, Split, Stack, StepTime, Task, Teacher, TeacherWeights,
-    Tuner,
+    Reserve, Rollouts, Savings, Scenario, Serving, Spikes, Split, Stack, StepTime, Task, Teacher,
+    TeacherWeights, Tuner,
 };
 use crate::step::Milestone;
 use crate::units::Bytes;
@@ -169,10 +169,12 @@ fn argument<'a>(fields: &mut Fields<'a>, name: &str) -> Option<&'a Value> {
 }
 
 fn task(fields: &mut Fields<'_>) -> Result<Task, CheckError> {
+    // where transformers generates the answers, those that are learned from more than once are scored first
+    let generates = fields.get("rollouts").and_then(Value::as_str) == Some(Rollouts::Transformers.slug());
     let arguments = fields.get("args").and_then(Value::as_object);
-    if let Some((name, value)) =
-        arguments.into_iter().flatten().find(|(name, _)| *name != LIGER && !AS_LARGE.contains(&name.as_str()))
-    {
+    let is_followed =
+        |name: &str| name == LIGER || AS_LARGE.contains(&name) || name == "num_iterations" && !generates;
+    if let Some((name, value)) = arguments.into_iter().flatten().find(|(name, _)| !is_followed(name)) {
         return Err(format!("the argument {name}={value} is not modelled").into());
     }
     fields.choice("task", Task::Sft)

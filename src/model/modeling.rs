@@ -10,9 +10,9 @@ mod rows;
 mod stacks;
 
 pub use lists::{
-    classifies_generically, gathers_adapted_experts, gives_token_types, has_norms_that_trainer_leaves,
-    has_pooler, is_remote, is_torchtitans, lacks_sdpa, lies_idle, prefers_pictures, rewards_generically,
-    scales_activations, shares_layers_by_plan, withholds_cache,
+    answers_pictures, classifies_generically, gathers_adapted_experts, gives_token_types,
+    has_norms_that_trainer_leaves, has_pooler, is_remote, is_torchtitans, lacks_sdpa, lies_idle,
+    rewards_generically, scales_activations, shares_layers_by_plan, withholds_cache,
 };
 pub use rows::{families, of};
 pub use stacks::{Liger, Stacks, Torchtune, TorchtuneRotary, Unsloth};

@@ -6,6 +6,7 @@ mod contrast;
 mod evaluation;
 mod losses;
 mod notes;
+mod pictures;
 mod policy;
 mod spikes;
 mod training;
@@ -55,6 +56,8 @@ pub(super) struct Rounds<'a> {
     rolled_out: Option<Tensor<'a>>,
     /// What a policy's last micro-batch left in variables.
     left: Option<policy::Left<'a>>,
+    /// The pictures of a round whose answers are scored before they are learned from.
+    buffered: pictures::Buffered<'a>,
     /// What the micro-batches of the running step keep of how they were divided among GPUs.
     divided: Vec<Tensor<'a>>,
     /// The batch's token ids.
@@ -135,6 +138,7 @@ impl<'a> Rounds<'a> {
                 work: RefCell::new(Vec::with_capacity(3)),
                 before: Cell::default(),
             },
+            buffered: Default::default(),
             divided: Vec::new(),
             ids: NOTHING,
             stepped: 0,
@@ -167,6 +171,7 @@ impl<'a> Rounds<'a> {
     /// One round. Where lengths vary, the micro-batches of its training are those that were `drawn`.
     pub fn round(&mut self, drawn: &[Batch]) -> Iteration {
         self.notes.peaks.borrow_mut().clear();
+        self.buffered.are_divided = false;
         for act in 0..self.round.len() {
             self.act(act, drawn);
             if let Act::Update { member } = self.round[act] {
@@ -305,6 +310,7 @@ impl<'a> Rounds<'a> {
     /// Scores a batch; whether with the member's adapters.
     fn score(&mut self, phase: Phase, (member, adapted): (usize, bool), (batch, prompt): (Batch, u64)) {
         self.notes.begin(phase);
+        self.turn_pictures(false);
         self.machine.with(|state| state.params.adapts = adapted);
         let Running { model, is_verified_scoring, .. } = &self.members[member];
         if model.member.returns_last_state {
@@ -390,11 +396,12 @@ impl<'a> Rounds<'a> {
         let makes = self.makes_prompts(&Act::Generate { member, batch, how });
         // ids and their mask
         let prompts = makes.then(|| [(); 2].map(|()| self.members[member].model.prompts(batch)));
+        let pictures = makes.then(|| self.pictures_of(batch, 1));
         self.members[member].model.generate(batch, how, &passes, || {
             self.notes.end(prefill);
             self.notes.begin(decode);
         });
-        drop(prompts);
+        drop((prompts, pictures));
         self.notes.end(if passes.is_empty() { prefill } else { decode });
     }
 

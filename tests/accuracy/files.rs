@@ -248,6 +248,9 @@ pub static VISION_TRL: File = File::of("vision-trl");
 /// trl's `DPOTrainer` on texts with pictures: each was measured before it was predicted.
 pub static PICTURE_PREFERENCES: File = File::of("picture-preferences");
 
+/// trl's `KTOTrainer`, `GRPOTrainer` and `RLOOTrainer` on texts with pictures: each was measured before it was predicted.
+pub static PICTURE_ANSWERS: File = File::of("picture-answers");
+
 /// Pictures in fine-tuning under DDP, FSDP2, ZeRO-1 and ZeRO-2: `held` were written down before any was predicted.
 pub static VISION_RANKS: File = File::of("vision-ranks");
 
@@ -337,7 +340,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 70] = [
+pub static FILES: [&File; 71] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -381,6 +384,7 @@ pub static FILES: [&File; 70] = [
     &VISION,
     &VISION_TRL,
     &PICTURE_PREFERENCES,
+    &PICTURE_ANSWERS,
     &VISION_RANKS,
     &IDLE_TOWERS,
     &INT8,

@@ -228,6 +228,11 @@ fn every_row_of_preferred_answers_with_pictures_is_predicted() {
 }
 
 #[test]
+fn every_row_of_answers_to_pictures_is_predicted() {
+    PICTURE_ANSWERS.is_predicted(40, [0.02, 0.07, 0.15], [0.1, 1.4, 3.0]);
+}
+
+#[test]
 fn every_row_with_pictures_on_several_gpus_is_predicted() {
     VISION_RANKS.is_predicted(35, [0.01, 0.05, 0.06], [0.07, 0.9, 8.9]);
 }

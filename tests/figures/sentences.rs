@@ -350,6 +350,14 @@ pub const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "docs/accuracy.md",
+        "`data/measurements/picture-answers.json`: {picture-answers rows} steps of trl's `KTOTrainer`, `GRPOTrainer` and `RLOOTrainer` on texts with pictures",
+    ),
+    (
+        "docs/accuracy.md",
+        "What these steps on answers to pictures allocate at their peak differs by {picture-answers allocated median} % in the median and {picture-answers allocated worst} % at worst, what they reserve by {picture-answers reserved median} % and {picture-answers reserved worst} %.",
+    ),
+    (
+        "docs/accuracy.md",
         "`data/measurements/trl-liger.json`: {trl-liger rows} steps of trl's trainers with Liger's kernels of the layers",
     ),
     (

@@ -13,6 +13,7 @@ use crate::scenario::{
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
+    pictures::refuse_task(scenario)?;
     let Some(Command { name, data, columns }) = Command::of(scenario.task) else {
         let message =
             format!("no file for TRL (YAML) is written of this task, but of {}", Configuration::Trl.tasks());

@@ -4,7 +4,7 @@ use super::python::string;
 use super::run::Run;
 use crate::issue::{Field, Issue};
 use crate::model::vision::{Picture, Resizing, Vision, VisionCode};
-use crate::scenario::{Mask, Method, Task, VisionTower};
+use crate::scenario::{Mask, Method, Scenario, Task, VisionTower};
 
 /// The inputs that such a file says.
 pub(super) const SAID: &[&str] = &["images", "image-height", "image-width", "vision-tower"];
@@ -24,6 +24,25 @@ pub(in crate::export) fn data(task: Task) -> [&'static str; 2] {
 const PAIRS: &str = "HuggingFaceH4/rlaif-v_formatted";
 /// What the processors of pictures are written with.
 pub(super) const PACKAGES: [&str; 2] = ["torchvision", "pillow"];
+
+/// What stands in the way of a file of trl's trainers with pictures.
+///
+/// # Errors
+/// An [`Issue`] where no data of the Hub is known that has what the task asks for beside its pictures.
+pub(in crate::export) fn refuse_task(scenario: &Scenario) -> Result<(), Issue> {
+    let asked = match scenario.task {
+        Task::Kto => "answers that are labelled by themselves",
+        Task::Grpo | Task::Rloo => "prompts as messages",
+        _ => return Ok(()),
+    };
+    if !scenario.looks() {
+        return Ok(());
+    }
+    let message = format!(
+        "no file of this task is written with pictures: no data is known that has {asked} beside them"
+    );
+    Err(Issue::error(Field::Pictures, message).with_fix("set pictures to 0, or write DPO's"))
+}
 
 impl Run<'_> {
     /// Whether it is given pictures.
@@ -80,7 +99,7 @@ impl Run<'_> {
                 "a script of DPO is written of one picture in a text: of several pairs none is made";
             return Err(Issue::error(Field::Pictures, message).with_fix("set pictures to 1"));
         }
-        Ok(())
+        refuse_task(self.scenario)
     }
 
     /// The processor, which makes no more tokens of a picture than it does of one of the scenario's size, where its family's has a word for that.

@@ -47,8 +47,8 @@ pub fn rewards_generically(model_type: &str) -> bool {
     classifies_generically(model_type) || SEEING_REWARD.contains(&model_type)
 }
 
-/// Families that see whose preferred answers to texts with pictures were compared under trl.
-const SEEING_PREFERENCES: [&str; 10] = [
+/// Families that see whose answers to texts with pictures were learned from under trl and compared (DPO, KTO, GRPO, RLOO).
+const SEEING_ANSWERS: [&str; 10] = [
     "qwen2_vl",
     "qwen2_5_vl",
     "qwen3_vl",
@@ -61,9 +61,9 @@ const SEEING_PREFERENCES: [&str; 10] = [
     "mistral3",
 ];
 
-/// Whether DPO of that family is followed on texts with pictures.
-pub fn prefers_pictures(model_type: &str) -> bool {
-    SEEING_PREFERENCES.contains(&model_type)
+/// Whether learning from answers to texts with pictures is followed of that family.
+pub fn answers_pictures(model_type: &str) -> bool {
+    SEEING_ANSWERS.contains(&model_type)
 }
 
 /// Families whose encoder ends with a pooler of its own, unless it is told to leave it out.

@@ -10,7 +10,8 @@ use super::{Model, Pass};
 use crate::dtype::Dtype;
 use crate::job::Batch;
 use crate::memory::Category;
-use crate::scenario::{CacheKind, Generation, Sampling};
+use crate::scenario::software::Trainer;
+use crate::scenario::{CacheKind, Generation, Pictures, Sampling};
 use crate::step::machine::State;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
@@ -256,10 +257,12 @@ impl<'a> Model<'a> {
                     eager: self.is_eager(),
                     cache: &cache,
                 };
+                let text = Batch { pictures: Pictures::NONE, ..batch };
                 let batch = match how.cache {
                     _ if past == 0 => batch,
                     CacheKind::Off => Batch { length: past.saturating_add(1), ..batch },
-                    CacheKind::Dynamic | CacheKind::Static => Batch { length: 1, ..batch },
+                    // what was made of pictures is there already
+                    CacheKind::Dynamic | CacheKind::Static => Batch { length: 1, ..text },
                 };
                 let past = if how.cache == CacheKind::Off { 0 } else { past };
                 Pass {
@@ -410,11 +413,22 @@ impl<'a> Pass<'_, 'a> {
                         // by a temperature
                         all.borrow_mut().push(fresh(&SCORES));
                     }
+                    let scores = self.suppresses().then(|| {
+                        // generation/logits_process.py `SuppressTokensLogitsProcessor`: torch.arange, torch.isin, torch.where
+                        let vocabulary = numel / self.batch.sequences.max(1);
+                        let _tokens = logits.fresh(vocabulary, Dtype::I64, &SEQUENCES);
+                        let _mask = logits.fresh(vocabulary, Dtype::Bool, &torch::MASKED);
+                        drop([(); 2].map(|()| logits.fresh(vocabulary, Dtype::Bool, &torch::MASKED)));
+                        fresh(&SCORES)
+                    });
+                    if scores.is_some() {
+                        drop(before.next());
+                    }
                     let probabilities = fresh(&PROBABILITIES);
                     drop(before.next());
                     // torch.multinomial
                     drop(fresh(&PROBABILITIES));
-                    return vec![raw, probabilities];
+                    return [Some(raw), scores, Some(probabilities)].into_iter().flatten().collect();
                 }
                 Sampling::Sampled => {}
             }
@@ -440,6 +454,12 @@ impl<'a> Pass<'_, 'a> {
             drop(fresh(&PROBABILITIES));
             vec![raw, scores, probabilities]
         })
+    }
+
+    /// Whether a picture's placeholder is never drawn: trl's trainers say so where they are given a processor (trainer/grpo_trainer.py and
+    /// trainer/rloo_trainer.py `suppress_tokens`).
+    fn suppresses(&self) -> bool {
+        self.tower.is_some() && self.member.software().trainer == Trainer::Trl
     }
 
     /// The scores of so many tokens that are not run.

@@ -9,11 +9,6 @@ use crate::scenario::{Mask, Stack};
 use crate::step::machine::State;
 use crate::step::what::{Source, What};
 
-static PICTURES: What = What::own(
-    "pictures",
-    "patches of the pictures, their grids, and which tokens are theirs",
-    Source::Modeling,
-);
 static BATCH: What = What::own("batch", "token ids, labels and mask", Source::Modeling);
 
 impl Rounds<'_> {
@@ -133,13 +128,6 @@ impl Rounds<'_> {
                 |state: &mut State| state.persistent(ids, Dtype::I64, batches, Category::Batch, &BATCH);
             self.ids = self.machine.with(bring);
         }
-        let [pixels, grids, kinds] =
-            self.members.first().map_or([0; 3], |first| first.model.picture_bytes(batch));
-        for (bytes, dtype) in [(pixels, Dtype::F32), (grids, Dtype::I64), (kinds, Dtype::I64)] {
-            if bytes > 0 {
-                self.machine
-                    .with(|state| state.persistent(bytes, dtype, batches, Category::Batch, &PICTURES));
-            }
-        }
+        self.bring_pictures(batch, batches);
     }
 }

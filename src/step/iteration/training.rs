@@ -84,6 +84,7 @@ impl<'a> Rounds<'a> {
         }
         let [forward, backward] = [Stage::Forward, Stage::Backward].map(|stage| Phase { act, stage });
         self.notes.begin(forward);
+        self.turn_pictures(true);
         let before = RefCell::new(std::mem::take(&mut self.members[member].kept));
         self.begin_training(member, is_last);
         let divided = self.divide(batch);

@@ -10,7 +10,7 @@ use super::unsloth::{unsloths_answers, unsloths_preference, unsloths_rewards};
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch, Job, Loss, Member, Scorer};
 use crate::model::blocks::{Block, Mixer, Rotary};
-use crate::model::modeling::{Code, Modeling};
+use crate::model::modeling::{Code, Modeling, answers_pictures};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::Trainer;
 use crate::scenario::{
@@ -336,6 +336,8 @@ pub(in crate::step) fn generation(
 ) -> Result<(), Issue> {
     let family = &architecture.model_type;
     let alone = member.training.is_none();
+    // of what a model that sees generates while it trains, trl's on texts with pictures were compared
+    let answers_of_seen = member.software().trainer == Trainer::Trl && answers_pictures(family);
     let followed = match modeling.code {
         Code::Llama | Code::StableLm | Code::Gpt2 | Code::GptNeox | Code::Phi => true,
         // whose answers while they train were not
@@ -372,7 +374,7 @@ pub(in crate::step) fn generation(
     if !followed
         || architecture.head.objective != Objective::CausalLm
         || architecture.encoder.is_some()
-        || !(architecture.towers.is_empty() || alone && architecture.vision().is_some())
+        || !(architecture.towers.is_empty() || alone && architecture.vision().is_some() || answers_of_seen)
         || !architecture.blocks.iter().all(attends)
     {
         let message =

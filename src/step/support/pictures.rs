@@ -6,7 +6,7 @@ use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch, HeadKind, Job, Loss, Member, Scorer};
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
-use crate::model::modeling::prefers_pictures;
+use crate::model::modeling::answers_pictures;
 use crate::model::vision::VisionCode;
 use crate::scenario::pictures::PictureTokens;
 use crate::scenario::software::{HeadCode, ModelCode, Trainer};
@@ -116,7 +116,7 @@ pub(super) fn pictures(architecture: &Architecture, (member, batch): (&Member, B
 }
 
 /// Refuses what trl does with a model that sees where it was not compared: its `SFTTrainer` was, with pictures on several GPUs too, and
-/// what learns from answers on text alone. There the trainers hand on nothing but ids and a mask, whether they are given a tokenizer or a
+/// what learns from answers on text alone, and with pictures on one GPU. On text alone the trainers hand on nothing but ids and a mask, whether they are given a tokenizer or a
 /// processor (trl 1.16: `_is_vision_dataset`, `images is not None`).
 pub(in crate::step) fn seeing(
     job: &Job,
@@ -134,7 +134,8 @@ pub(in crate::step) fn seeing(
     if !own().all(|act| learns_as_trl(act) || generates_answers(act)) {
         return refuse(Field::Task, "this task", "fine-tune, or choose a model that reads alone");
     }
-    if own().any(generates_answers) {
+    let looks = |act: &Act| act.batch().is_some_and(|batch| batch.pictures.count > 0);
+    if own().any(|act| generates_answers(act) && !looks(act)) {
         return refuse(
             Field::Rollouts,
             "generating answers while training",
@@ -144,7 +145,6 @@ pub(in crate::step) fn seeing(
     if member.loss.replaces_fused_head() && !own().all(Act::is_of_fine_tuning) {
         return refuse(Field::Loss, "learning from answers with all logits", "choose the standard loss");
     }
-    let looks = |act: &Act| act.batch().is_some_and(|batch| batch.pictures.count > 0);
     for act in own().filter(|act| looks(act) && !act.is_of_fine_tuning()) {
         preferring(job, architecture, act)?;
     }
@@ -160,39 +160,70 @@ pub(in crate::step) fn seeing(
     Ok(())
 }
 
-/// Refuses what trl does with pictures beside fine-tuning where it was not compared, or stops: of `DPOTrainer` the reference that scores was, whose
-/// batch has the pictures of every prompt twice (`DataCollatorForVisionPreference`).
+/// Refuses what trl does with pictures beside fine-tuning where it was not compared, or stops: `DPOTrainer` and `KTOTrainer` were, with a reference that
+/// scores, and `GRPOTrainer` and `RLOOTrainer`.
 fn preferring(job: &Job, architecture: &Architecture, act: &Act) -> Result<(), Issue> {
     let family = &architecture.model_type;
     let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
-    let another = "set pictures to 0, or choose fine-tuning or DPO";
+    let another = "set pictures to 0, or choose fine-tuning, DPO, KTO, GRPO or RLOO";
     let reference = match act {
-        Act::Train { loss: Loss::Preference { reference, .. }, .. } => *reference,
+        Act::Train {
+            loss: Loss::Preference { reference, .. } | Loss::Desirability { reference, .. },
+            ..
+        } => Some(*reference),
+        // what is generated is scored, by whoever does
+        Act::Train { loss: Loss::Reward { .. }, .. } | Act::Score { .. } | Act::Generate { .. } => None,
         Act::Train { loss: Loss::Odds { .. } | Loss::Comparison, .. } => {
             let message = "trl's trainers for this task take no pictures: their collators read text alone";
             return refuse(Field::Pictures, message.into(), another);
         }
         _ => {
-            let message = format!(
-                "another task than fine-tuning and DPO on texts with pictures of {family} with trl is not modelled"
-            );
+            let message = format!("this task on texts with pictures of {family} with trl is not modelled");
             return refuse(Field::Pictures, message, another);
         }
     };
-    if reference == Scorer::Precomputed {
+    if reference == Some(Scorer::Precomputed) {
         let message = "trl stops at precompute_ref_log_probs=True with pictures (\"not supported for vision datasets\")";
         return refuse(Field::Reference, message.into(), "have the reference score every batch");
+    }
+    let prompt = match *act {
+        Act::Train {
+            loss:
+                Loss::Preference { prompt, .. } | Loss::Desirability { prompt, .. } | Loss::Reward { prompt, .. },
+            ..
+        }
+        | Act::Score { prompt, .. } => Some(prompt),
+        _ => None,
+    };
+    if let (Some(prompt), Some((_, vision)), Some(batch)) = (prompt, architecture.vision(), act.batch()) {
+        let room = PictureTokens::of(vision, batch.pictures).room;
+        if prompt < room {
+            let message = format!(
+                "a prompt of {} tokens has no room for its {}, which are {}",
+                grouped(prompt),
+                batch.pictures.named(vision),
+                grouped(room)
+            );
+            let fix = format!(
+                "lengthen the prompt to {} or more, or take fewer or smaller {}",
+                grouped(room),
+                batch.pictures.named(vision)
+            );
+            return refuse(Field::Prompt, message, &fix);
+        }
     }
     if job.cluster.has_engine() {
         let (field, fix) = job.cluster.without_engine();
         let place = job.cluster.place_in_words();
-        let message = format!("DPO on texts with pictures of {family} {place} is not modelled");
+        let message =
+            format!("learning from answers to texts with pictures of {family} {place} is not modelled");
         return refuse(field, message, fix);
     }
     let has_experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
-    if has_experts || !prefers_pictures(family) {
+    if has_experts || !answers_pictures(family) {
         let experts = if has_experts { ", which has experts," } else { "" };
-        let message = format!("DPO on texts with pictures of {family}{experts} was never compared");
+        let message =
+            format!("learning from answers to texts with pictures of {family}{experts} was never compared");
         return refuse(Field::Pictures, message, another);
     }
     Ok(())
