@@ -268,7 +268,7 @@ fn a_file_for_trl_leaves_pictures_to_the_data() {
     assert!(written.absent.iter().any(|absent| absent == "Pictures: 2"), "{:?}", written.absent);
     let read = import::read(&written.text, &scenario).expect("it is read");
     assert_eq!((&read.scenario, read.left.len()), (&scenario, 0));
-    let pairs = share::decode(&format!("{link}&task=dpo")).scenarios.remove(0);
+    let pairs = share::decode(&format!("{link}&task=dpo&prompt=1280")).scenarios.remove(0);
     let written = configuration(&pairs, Configuration::Trl).expect("it can be written");
     assert!(written.text.contains("HuggingFaceH4/rlaif-v_formatted"), "{}", written.text);
     let read = import::read(&written.text, &pairs).expect("it is read");

@@ -158,7 +158,7 @@ fn no_file_of_rewarded_or_labelled_answers_has_pictures() {
 #[test]
 fn a_file_of_preferred_answers_has_pictures() {
     let link = |images: u64| {
-        let link = "st=trl&task=dpo&m=Qwen/Qwen2.5-VL-3B-Instruct&imh=448&imw=448&s=1024&method=lora&p=bf16&mask=padded";
+        let link = "st=trl&task=dpo&m=Qwen/Qwen2.5-VL-3B-Instruct&imh=448&imw=448&s=2048&prompt=1024&method=lora&p=bf16&mask=padded";
         linked(&format!("{link}&img={images}"))
     };
     let file = script(&link(1)).expect("a file");

@@ -102,7 +102,8 @@ pub fn decode(link: &str) -> Shared {
     let is_typed = pairs.iter().all(|(name, _)| name != "v");
     if is_typed && first.task != Task::Sft {
         let said = |key: &Key| pairs.iter().any(|(name, _)| name == key.link || name == key.name);
-        first = first.filled(said);
+        // typed links had no vLLM on the card before one was usual there, and mean what they meant
+        first = first.filled(|key| said(key) || key.field == Field::VllmPercent);
     }
     let mut scenarios = vec![first.clone()];
     for group in 2..=MOST_SCENARIOS {
