@@ -174,8 +174,11 @@ fn reason(group: &TensorGroup, stack: Stack) -> (String, String) {
                 _ if what.says_all => own(),
                 Pass::Forward | Pass::Recomputation => {
                     let [of_role, of_what] = [role.source.of(stack), what.source.of(stack)];
-                    let sources =
-                        if of_role == of_what { of_role.to_owned() } else { format!("{of_role}; {of_what}") };
+                    let sources = if of_role.split("; ").any(|one| one == of_what) {
+                        of_role.to_owned()
+                    } else {
+                        format!("{of_role}; {of_what}")
+                    };
                     (format!("{}: {}", role.words, what.words), sources)
                 }
                 Pass::Backward => (

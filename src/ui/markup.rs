@@ -34,9 +34,26 @@ pub fn capitalised(text: &str) -> String {
     sentence
 }
 
-/// A text whose percents stay on their number's line.
+/// What stays on the line of the number before it.
+const UNITS: [&str; 11] = ["%", "×", "B", "KiB", "MiB", "GiB", "TiB", "kB", "MB", "GB", "TB"];
+
+/// A text whose units stay on their numbers' lines.
+///
+/// ```
+/// use headroom::ui::markup::unbroken;
+/// assert_eq!(unbroken("8 × 5.00 GiB, 2 %"), "8\u{a0}× 5.00\u{a0}GiB, 2\u{a0}%");
+/// ```
 pub fn unbroken(text: &str) -> String {
-    text.replace(" %", "\u{a0}%")
+    let mut words = text.split(' ');
+    let mut out = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let is_letter = |c: char| c.is_ascii_alphabetic() || c == '%' || c == '×';
+        let unit = word.split(|c| !is_letter(c)).next().unwrap_or_default();
+        let joined = out.ends_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&unit);
+        out.push(if joined { '\u{a0}' } else { ' ' });
+        out.push_str(word);
+    }
+    out
 }
 
 #[cfg(test)]
@@ -44,8 +61,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percent_stays_beside_its_number() {
-        assert_eq!(unbroken("1.0 % of 5 GiB, 2 %"), "1.0\u{a0}% of 5 GiB, 2\u{a0}%");
+    fn a_unit_stays_beside_its_number() {
+        for (text, shown) in [
+            ("1.0 % of 5 GiB, 2 %", "1.0~% of 5~GiB, 2~%"),
+            ("each is over by 578.9 GiB.", "each is over by 578.9~GiB."),
+            ("on 8 × H100, 31.9 GB/s (512 B)", "on 8~× H100, 31.9~GB/s (512~B)"),
+            ("4,096 tokens × 151,936 × 4 bytes", "4,096 tokens × 151,936~× 4 bytes"),
+            ("Phi 3 Best, 2 % ", "Phi 3 Best, 2~% "),
+        ] {
+            assert_eq!(unbroken(text), shown.replace('~', "\u{a0}"), "{text}");
+        }
+        let whole = "5 Gib, a % of it, a × b";
+        assert_eq!(unbroken(whole), whole);
     }
 
     #[test]

@@ -86,7 +86,7 @@ test("a row opens its run, which then says what the row predicts", async ({ head
 test("every scenario has its nearest measured run, with what differs and its error", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=accuracy&b=3&r=32");
   const nearest = page.getByRole("table", { name: "The nearest measured run, measured and predicted" });
-  await expect(nearest.getByRole("row", { name: /^Allocated peak/ })).toContainText(/\d GiB.*\d GiB.*\d\.\d\d %/s);
+  await expect(nearest.getByRole("row", { name: /^Allocated peak/ })).toContainText(/\d\sGiB.*\d\sGiB.*\d\.\d\d\s%/s);
   const differs = page.getByRole("table", { name: "What differs between this scenario and the nearest measured run" });
   await expect(differs.getByRole("row", { name: /^Micro-batch size/ })).toContainText("3");
   await page.getByRole("button", { name: "Compare with it" }).click();
@@ -177,7 +177,7 @@ test("a point says what it is", async ({ headroom, page }) => {
     return { x: box.x + at.x, y: box.y + at.y };
   });
   await page.mouse.move(x, y);
-  await expect(page.getByText(/^trl-.*: measured .* GiB, predicted .* GiB, /)).toBeVisible();
+  await expect(page.getByText(/^trl-.*: measured .*\sGiB, predicted .*\sGiB, /)).toBeVisible();
 });
 
 for (const colorScheme of ["light", "dark"]) {

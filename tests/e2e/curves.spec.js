@@ -12,7 +12,7 @@ for (const width of [390, 1280]) {
     const drawn = await figure.locator(".curve").getAttribute("points");
 
     const scrubber = page.getByRole("slider", { name: "Sequence length on the curve" });
-    await expect(scrubber).toHaveAttribute("aria-valuetext", /^2,048 tokens, 13\.\d GiB/);
+    await expect(scrubber).toHaveAttribute("aria-valuetext", /^2,048 tokens, 13\.\d\sGiB/);
     await scrubber.press("ArrowRight");
     await expect(headroom.box("Sequence length")).toHaveValue("3072");
     await expect(scrubber).toHaveAttribute("aria-valuetext", /^3,072 tokens, 1[4-9]/);

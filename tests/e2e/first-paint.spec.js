@@ -10,7 +10,7 @@ test("the first paint is a complete answer", async ({ headroom }) => {
 
   await expect(headroom.verdict).toContainText(/Fits/);
   await expect(headroom.verdict).toContainText(/to spare/);
-  await expect(headroom.verdict).toContainText(/\d % of 2\d\.\d GiB/);
+  await expect(headroom.verdict).toContainText(/\d\s% of 2\d\.\d\sGiB/);
   await expect(headroom.verdict).toContainText(/peak in the (forward|backward|loss|optimizer)/);
 });
 

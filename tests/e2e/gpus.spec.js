@@ -21,7 +21,7 @@ test("from a card that is too small to GPUs that hold it is one click", async ({
 test("fewer GPUs do where the CPU keeps what they share", async ({ headroom, page }) => {
   await headroom.open("#v=1&m=meta-llama/Llama-3.3-70B-Instruct&s=512&gpu=rtx-4090");
   const lever = page.locator(".lever", { hasText: "GPUs: 2" });
-  await expect(lever).toContainText(/costs time · fits · needs [\d.]+ GiB of RAM/);
+  await expect(lever).toContainText(/costs time · fits · needs [\d.]+\sGiB of RAM/);
   await lever.click();
   await expect(headroom.verdict).toContainText("on each of the 2 × ");
   await headroom.expectLink("cpu", "all");
@@ -62,7 +62,7 @@ for (const width of [390, 1280]) {
     await expect(figure).toContainText("each");
     const each = Number((await headroom.verdict.locator(".total strong").innerText()).replaceAll(",", ""));
     const told = await page.getByText(/Together they need/).innerText();
-    const all = Number(told.match(/need ([\d,.]+) GiB of/)[1].replaceAll(",", ""));
+    const all = Number(told.match(/need ([\d,.]+)\sGiB of/)[1].replaceAll(",", ""));
     expect(Math.abs(all - 8 * each)).toBeLessThan(1);
     expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(width);
   });
@@ -118,7 +118,7 @@ test("memory against the number of GPUs falls, and says from where on it fits", 
   await headroom.open(`${FULL}&view=plan`);
   await headroom.ask("Limits");
   await page.getByRole("group", { name: "Against" }).getByRole("button", { name: "GPUs" }).click();
-  await expect(page.getByText(/^Fits on 4 GPUs, the fewest of these numbers: [\d.]+ GiB on each\.$/)).toBeVisible({ timeout: 180_000 });
+  await expect(page.getByText(/^Fits on 4 GPUs, the fewest of these numbers: [\d.]+\sGiB on each\.$/)).toBeVisible({ timeout: 180_000 });
   const scrubber = page.getByRole("slider", { name: "GPUs on the curve" });
   await scrubber.press("ArrowRight");
   await scrubber.press("ArrowRight");
@@ -129,7 +129,7 @@ test("memory against the number of GPUs falls, and says from where on it fits", 
 test("what is good to know of several GPUs is a line each, and the rest behind it", async ({ headroom, page }) => {
   await headroom.open(FULL.replace(/$/, "&gpus=8&shard=fsdp2"));
   const note = page.locator("#gpus-messages details.note");
-  await expect(note.locator("summary")).toHaveText(/^Note: NCCL may take [\d.]+ [MG]iB to [\d.]+ GiB more of each GPU\.$/);
+  await expect(note.locator("summary")).toHaveText(/^Note: NCCL may take [\d.]+\s[MG]iB to [\d.]+\sGiB more of each GPU\.$/);
   const { height } = await note.boundingBox();
   expect(height).toBeLessThan(30);
   await note.locator("summary").click();

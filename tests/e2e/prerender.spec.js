@@ -64,6 +64,40 @@ for (const width of [390, 1280]) {
   });
 }
 
+for (const width of [390, 1280, 1920]) {
+  test(`what is read first stands where it stood once the code is there, ${width} pixels wide`, async ({ headroom, page }) => {
+    await page.setViewportSize({ width, height: 900 });
+    let go;
+    const held = new Promise((resolve) => (go = resolve));
+    await page.route(/\.wasm$/, async (route) => {
+      await held;
+      await route.continue();
+    });
+    // all that has a place of its own, by what it is and which of them it is
+    const places = () =>
+      page.evaluate(() => {
+        const told = [];
+        for (const kind of ["h2", "input", "select", "button", ".sentence-bar *", ".known *", ".gist *", ".figures *", ".drawing svg", ".drawing .part", ".drawing .capacity", "tr"]) {
+          [...document.querySelectorAll(`#app :is(${kind})`)].forEach((element, at) => {
+            const { x, y, width, height } = element.getBoundingClientRect();
+            const place = [x, y, width, height].map((pixels) => Math.round(pixels));
+            if (width > 0 && height > 0) told.push(`${kind} ${at} ${(element.id || element.textContent).slice(0, 40)}: ${place.join(" ")}`);
+          });
+        }
+        return told;
+      });
+    await page.goto(".");
+    await expect(page.locator("#app")).toHaveAttribute("inert", "");
+    const before = await places();
+    expect(before.length).toBeGreaterThan(100);
+    go();
+    await expect(page.locator("html")).toHaveAttribute("data-state", "ready");
+    await expect(headroom.verdict).toContainText("PyTorch reserves");
+    const after = new Set(await places());
+    expect(before.filter((place) => !after.has(place))).toEqual([]);
+  });
+}
+
 test("a link does not show the first answer, which is not its own", async ({ headroom, page }) => {
   await page.route(/\.wasm$/, (route) => setTimeout(() => route.continue(), 1000));
   await page.goto("#v=1&b=9");

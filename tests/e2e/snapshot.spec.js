@@ -46,7 +46,7 @@ test("a dropped snapshot opens the timeline and lies on the prediction", async (
   await expect(figure.locator(".measured-line")).toHaveCount(1);
   // another scenario, another comparison
   await headroom.box("Micro-batch size").fill("4");
-  await expect(told(page)).toContainText(/3\.18 GiB measured, \d.\d+ GiB predicted \(−\d\d/);
+  await expect(told(page)).toContainText(/3\.18\sGiB measured, \d.\d+\sGiB predicted \(−\d\d/);
   await page.getByRole("button", { name: "Take it away" }).click();
   await expect(told(page)).toBeEmpty();
   await expect(figure.locator(".measured-line")).toHaveCount(0);

@@ -63,7 +63,7 @@ test("the same as a table", async ({ headroom, page }) => {
   await page.getByText("As a table").click();
   const rows = page.getByRole("table", { name: "Memory over one step" }).getByRole("row");
   await expect(rows).toHaveCount(10);
-  await expect(rows.nth(2)).toContainText(/The forward pass is highest\s*\d+\.\d+ GiB\s*\d+\.\d+ GiB\s*Weights/);
+  await expect(rows.nth(2)).toContainText(/The forward pass is highest\s*\d+\.\d+\sGiB\s*\d+\.\d+\sGiB\s*Weights/);
 });
 
 test("the first step and later ones can be chosen, and reserved is drawn above", async ({ headroom, page }) => {
@@ -73,7 +73,7 @@ test("the first step and later ones can be chosen, and reserved is drawn above",
   const figure = page.getByRole("figure", { name: "Over one step" });
   const optimizer = page.getByRole("list", { name: "Parts at this moment" }).getByRole("listitem").filter({ hasText: "Optimizer state" });
   await expect(figure.locator(".reserved")).toHaveCount(1);
-  await expect(moment).toContainText(/PyTorch reserves \d+\.\d GiB/);
+  await expect(moment).toContainText(/PyTorch reserves \d+\.\d\sGiB/);
   const scrubber = page.getByRole("slider", { name: "Moment of the step" });
   await scrubber.press("Home");
   await expect(optimizer).toContainText("GiB");
@@ -124,7 +124,7 @@ test("what is there all the while can be left out", async ({ headroom, page }) =
   const weights = figure.locator(".part-weights");
   await expect(weights.first()).toBeAttached();
   await page.getByRole("button", { name: "Only what changes" }).click();
-  await expect(page.getByText(/^Drawn above the [\d.]+ GiB that are there all the while\.$/)).toBeVisible();
+  await expect(page.getByText(/^Drawn above the [\d.]+\sGiB that are there all the while\.$/)).toBeVisible();
   // adapters' weights and the frozen ones stay; the peak is as high as before
   await expect(weights).toHaveCount(0);
   await expect(figure.getByText(/^peak \d/)).toHaveText(peak);

@@ -135,9 +135,9 @@ test("where no single card holds it the fewest that do together are told, and a 
   await headroom.open("#v=1&view=plan&m=meta-llama/Llama-3.3-70B-Instruct&method=full");
   const table = page.getByRole("table", { name: "Cards by method" });
   await expect(table).toHaveAttribute("aria-busy", "false", { timeout: 120_000 });
-  await expect(page.getByText(/^As it is, no single card holds it; the fewest that do together are \d+ × /)).toBeVisible();
+  await expect(page.getByText(/^As it is, no single card holds it; the fewest that do together are \d+\s× /)).toBeVisible();
   const cell = table.locator("tbody tr").first().getByRole("button").filter({ hasText: " × " }).first();
-  const [, gpus] = (await cell.innerText()).match(/^(\d+) × /);
+  const [, gpus] = (await cell.innerText()).match(/^(\d+)\s× /);
   await cell.click();
   await expect(headroom.verdict).toContainText(/Fits/);
   await headroom.expectLink("gpus", gpus);

@@ -41,7 +41,7 @@ const STOPS = [
       const panel = region(page, "Did it run out of memory? Paste the error");
       await panel.getByRole("heading").click();
       await panel.getByRole("textbox").fill("CUDA out of memory. Tried to allocate 2.32 GiB.");
-      await expect(panel).toContainText(/\d GiB/);
+      await expect(panel).toContainText(/\d\sGiB/);
     },
     () => {},
   ],

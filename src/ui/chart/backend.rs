@@ -42,13 +42,40 @@ pub struct Svg<'a> {
     body: &'a mut String,
     marks: &'a Marks,
     size: (u32, u32),
+    /// Where what stretches with the drawing begins and ends, in CSS pixels; nothing does without.
+    stretched: Option<(f64, f64)>,
 }
 
 impl<'a> Svg<'a> {
     /// A drawing of so many CSS pixels; its elements are appended to `body`.
     pub fn new(body: &'a mut String, marks: &'a Marks, (width, height): (u32, u32)) -> Svg<'a> {
         let scale = SCALE.unsigned_abs();
-        Svg { body, marks, size: (width.saturating_mul(scale), height.saturating_mul(scale)) }
+        let size = (width.saturating_mul(scale), height.saturating_mul(scale));
+        Svg { body, marks, size, stretched: None }
+    }
+
+    /// The same as wide as its box, whatever that is: places between these two are written as shares of what is between them, from
+    /// where the first is; what is beyond keeps its distance. Rectangles, lines across and texts, but no shapes.
+    pub fn stretched(self, from: u32, to: u32) -> Svg<'a> {
+        Svg { stretched: Some((f64::from(from), f64::from(to))), ..self }
+    }
+
+    /// A length across.
+    fn wide(&self, pixels: f64) -> String {
+        match self.stretched {
+            Some((from, to)) => format!("{}%", written(pixels / (to - from).max(1.) * 100.)),
+            None => written(pixels),
+        }
+    }
+
+    /// A place across.
+    fn across(&self, pixels: f64) -> String {
+        match self.stretched {
+            Some((_, to)) if pixels > to => format!("100%\" dx=\"{}", written(pixels - to)),
+            Some((from, _)) if pixels < from => written(pixels - from),
+            Some((from, _)) => self.wide(pixels - from),
+            None => written(pixels),
+        }
     }
 
     fn element(&mut self, name: &str, attributes: std::fmt::Arguments<'_>, color: BackendColor, text: &str) {
@@ -119,7 +146,8 @@ impl DrawingBackend for Svg<'_> {
     }
 
     fn draw_line<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S) -> Drawn {
-        let [x1, y1, x2, y2] = [from.0, from.1, to.0, to.1].map(|units| written(pixels(units)));
+        let [x1, x2] = [from.0, to.0].map(|units| self.across(pixels(units)));
+        let [y1, y2] = [from.1, to.1].map(|units| written(pixels(units)));
         self.element(
             "line",
             format_args!("x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\""),
@@ -136,9 +164,10 @@ impl DrawingBackend for Svg<'_> {
         style: &S,
         _fill: bool,
     ) -> Drawn {
-        let [x, y] = [upper_left.0, upper_left.1].map(|units| written(pixels(units)));
+        let (x, y) = (self.across(pixels(upper_left.0)), written(pixels(upper_left.1)));
         let size = [bottom_right.0.saturating_sub(upper_left.0), bottom_right.1.saturating_sub(upper_left.1)];
-        let [width, height] = size.map(|units| written(pixels(units.max(0))));
+        let [width, height] = size.map(|units| pixels(units.max(0)));
+        let (width, height) = (self.wide(width), written(height));
         self.element(
             "rect",
             format_args!("x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\""),
@@ -153,8 +182,14 @@ impl DrawingBackend for Svg<'_> {
         path: I,
         style: &S,
     ) -> Drawn {
-        self.element("polyline", format_args!("points=\"{}\"", Svg::points(path)), style.color(), "");
-        Ok(())
+        let path: Vec<BackendCoord> = path.into_iter().collect();
+        match path[..] {
+            [from, to] => self.draw_line(from, to, style),
+            _ => {
+                self.element("polyline", format_args!("points=\"{}\"", Svg::points(path)), style.color(), "");
+                Ok(())
+            }
+        }
     }
 
     fn fill_polygon<S: BackendStyle, I: IntoIterator<Item = BackendCoord>>(
@@ -179,7 +214,8 @@ impl DrawingBackend for Svg<'_> {
             VPos::Bottom => 0.,
         };
         let size = style.size() / f64::from(SCALE);
-        let [x, y, size] = [pixels(at.0), pixels(at.1) + drop * size, size].map(written);
+        let x = self.across(pixels(at.0));
+        let [y, size] = [pixels(at.1) + drop * size, size].map(written);
         self.element(
             "text",
             format_args!("x=\"{x}\" y=\"{y}\" font-size=\"{size}\" text-anchor=\"{horizontal}\""),

@@ -36,8 +36,10 @@ pub fn draw_card(
     let inner = width.saturating_sub(2 * MARGIN);
     let labelled = bars.len() < 2;
     let layout = match labelled {
-        true => Layout { width: inner, bar: 56, gap: 10, names: 0, amounts: 0, labelled },
-        false => Layout { width: inner, bar: 32, gap: 10, names: 24, amounts: 80, labelled },
+        true => Layout { width: inner, bar: 56, gap: 10, names: 0, amounts: 0, labelled, stretched: false },
+        false => {
+            Layout { width: inner, bar: 32, gap: 10, names: 24, amounts: 80, labelled, stretched: false }
+        }
     };
     let mut body = String::new();
     let mut y = MARGIN;

@@ -37,6 +37,8 @@ pub struct Frame<'a> {
 pub const BEYOND: f64 = 1.6;
 /// How far two names beneath the curves are apart, in CSS pixels.
 const APART: u32 = 56;
+/// How wide the name of a curve is, in CSS pixels.
+const LETTER: i32 = 12;
 
 /// Draws the curves as an `<svg>` of that width.
 pub fn draw(curves: &[Curve], frame: &Frame<'_>, unit: Unit, width: u32) -> String {
@@ -68,7 +70,12 @@ pub fn draw(curves: &[Curve], frame: &Frame<'_>, unit: Unit, width: u32) -> Stri
                 |end: &&(i32, i32)| (end.0 - x).abs() < 12 * SCALE && (end.1 - y).abs() < 10 * SCALE;
             let before = i32::try_from(ends.iter().filter(is_near).count()).unwrap_or(0);
             ends.push((x, y));
-            pen.named("name", &curve.name, (x + (5 + 14 * before) * SCALE, y), (HPos::Left, VPos::Center));
+            let beside = x + (5 + 14 * before) * SCALE;
+            // where the drawing ends they stand beneath each other
+            let end = i32::try_from(width).unwrap_or(i32::MAX).saturating_sub(LETTER);
+            let is_beyond = before > 0 && beside / SCALE > end;
+            let at = if is_beyond { (x + 5 * SCALE, y + 13 * before * SCALE) } else { (beside, y) };
+            pen.named("name", &curve.name, at, (HPos::Left, VPos::Center));
         }
         let y = frame.capacity.0 as f64;
         pen.line("capacity", [(0., y), (last, y)]);
@@ -197,6 +204,26 @@ mod tests {
         for class in ["class=\"curve stroke-0 other\"", "class=\"curve stroke-1\""] {
             assert!(svg.contains(class), "{class} is not in {svg}");
         }
+    }
+
+    /// Two curves that end at one place at the edge: both names are on the drawing.
+    #[test]
+    fn names_stay_on_the_drawing() {
+        let curve = |position| Curve {
+            name: crate::ui::state::letter(position).to_owned(),
+            points: [4., 8.].map(|gib| Some(Bytes::gib(gib))).to_vec(),
+            position,
+            active: true,
+        };
+        let stops = ["1", "2"].map(str::to_owned);
+        let frame =
+            Frame { stops: &stops, capacity: Bytes::gib(24.), chosen: (1., Bytes::gib(8.)), name: "Memory" };
+        let svg = draw(&[curve(0), curve(1)], &frame, Unit::Binary, 600);
+        let places = svg.split("<text class=\"name\" x=\"").skip(1);
+        let places: Vec<f64> = places
+            .map(|rest| rest.split('"').next().and_then(|x| x.parse().ok()).expect("a place"))
+            .collect();
+        assert!(places.len() == 2 && places.iter().all(|x| x + f64::from(LETTER) <= 602.), "{svg}");
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub struct Layout {
     pub amounts: u32,
     /// Whether stretches carry their names and the capacity its own.
     pub labelled: bool,
+    /// Whether it is as wide as its box from the first, of which `width` only says what there is room for.
+    pub stretched: bool,
 }
 
 impl Layout {
@@ -109,7 +111,7 @@ const TEXT: f64 = 11.5;
 /// use headroom::{ui::chart::stack::*, ui::format::Unit, units::Bytes};
 /// let segment = Segment { class: "part-weights".into(), label: "Weights", bytes: Bytes(1 << 30) };
 /// let bar = Bar { name: String::new(), segments: vec![segment], capacity: Bytes(4 << 30), apart: None, faded: false };
-/// let layout = Layout { width: 640, bar: 40, gap: 8, names: 0, amounts: 0, labelled: true };
+/// let layout = Layout { width: 640, bar: 40, gap: 8, names: 0, amounts: 0, labelled: true, stretched: false };
 /// let svg = draw(&[bar], Unit::Binary, layout, "Memory");
 /// assert!(svg.starts_with("<svg") && svg.contains("part-weights") && svg.contains("4.00 GiB"));
 /// ```
@@ -118,7 +120,12 @@ pub fn draw(bars: &[Bar], unit: Unit, layout: Layout, name: &str) -> String {
     let (width, height) = (layout.width, layout.height(bars.len()));
     let marks = Marks::default();
     let mut body = String::new();
-    let root = Svg::new(&mut body, &marks, (width, height)).into_drawing_area();
+    let whole = Svg::new(&mut body, &marks, (width, height));
+    let root = match layout.stretched {
+        true => whole.stretched(layout.names, width.saturating_sub(layout.amounts)),
+        false => whole,
+    };
+    let root = root.into_drawing_area();
     let most = bars.iter().map(|bar| bar.total().max(bar.card())).max().unwrap_or_default();
     // A little air after the longest bar, so that a capacity line at the end is seen as a line.
     let end = most.0 as f64 * 1.015 + 1.;
@@ -140,11 +147,14 @@ pub fn draw(bars: &[Bar], unit: Unit, layout: Layout, name: &str) -> String {
     }
     drop(root);
     let mut svg = String::with_capacity(body.len() + 200);
+    let size = match layout.stretched {
+        true => format!("class=\"names-{}\" width=\"100%\"", layout.names),
+        false => format!("viewBox=\"0 0 {width} {height}\" width=\"{width}\""),
+    };
     // Writing to a string cannot fail.
     let _ = write!(
         svg,
-        "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
-         aria-label=\"{}\">{body}</svg>",
+        "<svg {size} height=\"{height}\" role=\"img\" aria-label=\"{}\">{body}</svg>",
         Escaped(name),
     );
     svg
@@ -211,14 +221,19 @@ impl Pen<'_, '_> {
         let grid = self.marks.add("grid", None);
         for (x, text) in ticks(most, self.unit, (width / 56.) as usize) {
             self.line(grid, x, (0., self.rows + 4.));
-            let at = self.at(x, self.rows + 8.);
+            let mut at = self.at(x, self.rows + 8.);
             // The first and last text would stick out of the drawing.
-            let near_end = self.layout.amounts == 0 && self.length(Bytes(x as u64)) > width - 24.;
+            let near_end = self.layout.amounts == 0 && self.length(Bytes(x as u64)) > width - 36.;
             let anchor = match (x == 0., near_end) {
                 (true, _) => HPos::Left,
                 (false, true) => HPos::Right,
                 (false, false) => HPos::Center,
             };
+            // the number stands at its line, its unit behind it
+            if matches!(anchor, HPos::Center) {
+                let unit = text.find(' ').map_or(0., |start| text_width(&text[start..], TEXT));
+                at.0 += (unit / 2. * f64::from(SCALE)) as i32;
+            }
             self.text(&text, "tick", at, (anchor, VPos::Top));
         }
     }
@@ -321,7 +336,8 @@ impl Pen<'_, '_> {
 mod tests {
     use super::*;
 
-    const LAYOUT: Layout = Layout { width: 800, bar: 40, gap: 8, names: 0, amounts: 0, labelled: true };
+    const LAYOUT: Layout =
+        Layout { width: 800, bar: 40, gap: 8, names: 0, amounts: 0, labelled: true, stretched: false };
 
     fn bar(gib: &[u64], capacity: u64) -> Bar {
         let segments = gib
@@ -352,6 +368,26 @@ mod tests {
     fn a_bar_beyond_the_card_is_marked() {
         let svg = draw(&[bar(&[6, 22], 24)], Unit::Binary, LAYOUT, "x");
         assert!(svg.contains("class=\"over\"") && !svg.contains("headroom<"), "{svg}");
+    }
+
+    /// The first answer is drawn before anybody knows how wide it will be.
+    #[test]
+    fn a_stretched_drawing_has_its_bars_where_they_are_at_any_width() {
+        let drawn = |width: u32| {
+            let layout = Layout { width, names: 40, amounts: 80, labelled: false, stretched: true, ..LAYOUT };
+            draw(&[bar(&[6, 18], 24)], Unit::Binary, layout, "x")
+        };
+        let svg = drawn(800);
+        assert!(svg.starts_with("<svg class=\"names-40\" width=\"100%\" height=\"66\""), "{svg}");
+        assert!(svg.contains("x=\"0%\" y=\"4\" width=\"24.6"), "{svg}");
+        // names and amounts keep their distance
+        assert!(svg.contains("x=\"-40\"") && svg.contains("x=\"100%\" dx=\"80\""), "{svg}");
+        let starts = |svg: &str| {
+            let rest =
+                svg.split("class=\"part part-18\" x=\"").nth(1).and_then(|rest| rest.split('%').next());
+            rest.and_then(|share| share.parse::<f64>().ok()).expect("a share")
+        };
+        assert!((starts(&svg) - starts(&drawn(1000))).abs() < 0.1, "{svg}");
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! A number: a slider for its usual values and a box for any other, in one control.
 
 use leptos::ev::{Event, FocusEvent, KeyboardEvent};
-use leptos::html;
 use leptos::prelude::*;
 
 use super::messages::Messages;
 use super::name::Name;
 use super::text::Draft;
 use crate::issue::Issue;
-use crate::ui::browser;
 use crate::ui::format::number;
 use crate::ui::scale::{Scale, boxed};
 
@@ -85,14 +83,6 @@ pub fn Slider(
         draft.begin(untrack(shown));
     };
     let nearest = move || scale.nearest(value.get());
-    let fill = move || format!("{:.1}%", nearest() as f64 / last.max(1) as f64 * 100.);
-    // Set from here: the page's policy allows no style in its HTML.
-    let range = NodeRef::<html::Input>::new();
-    Effect::new(move || {
-        if let Some(range) = range.get() {
-            browser::set_style(&range, "--fill", &fill());
-        }
-    });
     let spoken = move || {
         Signal::derive(move || {
             automatic.get().filter(|_| is_automatic()).unwrap_or_else(|| scale.spoken(value.get()))
@@ -104,7 +94,6 @@ pub fn Slider(
             <Name id=id label=label help=help />
             <div class="field-control">
                 <input
-                    node_ref=range
                     type="range"
                     aria-label=label
                     value=untrack(nearest).to_string()

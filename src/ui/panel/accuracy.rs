@@ -11,7 +11,7 @@ use crate::check::{Metric, Run};
 use crate::scenario::Scenario;
 use crate::ui::browser;
 use crate::ui::controls::{Cell, Row, Table, columns, explained};
-use crate::ui::format::Unit;
+use crate::ui::format::{Unit, parameters};
 use crate::ui::known;
 use crate::ui::proof::{metric, settings, signed, software};
 use crate::ui::state::{Measured, State};
@@ -123,7 +123,7 @@ fn Nearest() -> impl IntoView {
 /// What the model is called; one that was made for the measurement has no name of its own.
 pub(super) fn model(run: &Run) -> String {
     match run.model.as_str() {
-        "model" => format!("a {} of {} parameters", run.family, grouped(run.parameters)),
+        "model" => format!("a {} of {} parameters", run.family, parameters(run.parameters)),
         name => name.to_owned(),
     }
 }
@@ -207,7 +207,7 @@ mod tests {
             sentence(run)
         );
         let unnamed = Run { model: "model".to_owned(), ..run.clone() };
-        assert!(sentence(&unnamed).starts_with("a gpt2 of 124,439,808 parameters, transformers"));
+        assert!(sentence(&unnamed).starts_with("a gpt2 of 124M parameters, transformers"));
         assert_eq!(figures(run, Unit::Decimal)[0].cells[0].text, "3.00 GB");
         // its own error is not within the band of other runs: what that is of is said
         let band = |percent| Band {

@@ -113,9 +113,15 @@ fn Notes() -> impl IntoView {
 fn with_repeats(notes: Vec<Note>) -> Vec<(Note, bool)> {
     let scenario = |note: &Note| note.switch.as_ref().map(|switch| switch.scenario.clone());
     let mut seen = Vec::new();
-    let mut told = Vec::new();
+    let mut told: Vec<(Note, bool)> = Vec::new();
     for note in notes {
         let own = scenario(&note);
+        let is_same = |other: &Note| other.words == note.words && scenario(other) == own;
+        // of two parts the same is said once, of both together
+        if let Some((other, _)) = told.iter_mut().find(|(other, _)| is_same(other)) {
+            other.bytes = other.bytes + note.bytes;
+            continue;
+        }
         told.push((note, own.as_ref().is_some_and(|own| seen.contains(own))));
         seen.extend(own);
     }
@@ -159,9 +165,9 @@ fn peak(state: State, width: u32) -> String {
     }
     let bars = bars(state);
     let layout = if alone {
-        Layout { width, bar: 48, gap: 10, names: 0, amounts: 0, labelled: true }
+        Layout { width, bar: 48, gap: 10, names: 0, amounts: 0, labelled: true, stretched: true }
     } else {
-        Layout { width, bar: 28, gap: 10, names: 24, amounts: 80, labelled: false }
+        Layout { width, bar: 28, gap: 10, names: 24, amounts: 80, labelled: false, stretched: true }
     };
     draw(&bars, unit, layout, &name)
 }
@@ -226,7 +232,8 @@ pub fn card(state: State, width: u32) -> (String, (u32, u32)) {
 /// The peaks of the phases of the active scenario.
 fn phases(state: State, width: u32) -> String {
     let unit = state.unit();
-    let layout = Layout { width, bar: 16, gap: 10, names: 128, amounts: 76, labelled: false };
+    let layout =
+        Layout { width, bar: 16, gap: 10, names: 128, amounts: 76, labelled: false, stretched: true };
     let drawn = state.current().answer(|scenario, memory, gpu| {
         let bars = bars_of_phases(scenario, memory, gpu);
         draw(&bars, unit, layout, "Bars of the memory at the peak of each phase")
@@ -290,6 +297,21 @@ mod tests {
         let told = with_repeats(detail.notes);
         let of = |words: &str| told.iter().find(|(note, _)| note.words.contains(words)).expect(words).1;
         assert!(!of("prepare_model_for_kbit_training") && of("A 16-bit copy of") && !of("a fused loss"));
+    }
+
+    /// Logits and temporaries of one micro-batch: one sentence, one switch.
+    #[test]
+    fn what_is_said_of_two_parts_is_said_once() {
+        let link = "task=grpo&b=8&ref=none&mask=padded&st=trl";
+        let scenario = crate::share::decode(link).scenarios.remove(0);
+        let notes = crate::ui::detail::Detail::of(&scenario).expect("an answer").notes;
+        let sum = |notes: &mut dyn Iterator<Item = Bytes>| notes.sum::<Bytes>();
+        let before = sum(&mut notes.iter().map(|note| note.bytes));
+        let told = with_repeats(notes);
+        let words: std::collections::HashSet<&str> =
+            told.iter().map(|(note, _)| note.words.as_str()).collect();
+        assert_eq!(words.len(), told.len());
+        assert_eq!(sum(&mut told.iter().map(|(note, _)| note.bytes)), before);
     }
 
     /// When vLLM generates is a phase of its own, whether it sleeps in between or is there all the while.

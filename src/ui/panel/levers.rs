@@ -55,7 +55,14 @@ pub fn Levers() -> impl IntoView {
         false => Vec::new(),
     });
     let of_hub = Memo::new(move |_| own::unknown(state).is_some());
-    let silent = move || unanswered.get() && repaired.with(Vec::is_empty) && !of_hub.get();
+    // of a card that is not followed nobody can say what else there is room for
+    let is_unfollowed = Memo::new(move |_| is_unfollowed(state));
+    let silent = move || match unanswered.get() {
+        true => repaired.with(Vec::is_empty) && !of_hub.get(),
+        false => is_unfollowed.get() && stranded.with(Option::is_none),
+    };
+    // another task has other inputs: what is known of the one before is no help
+    let task = Memo::new(move |_| state.current().scenario.with(|scenario| scenario.task));
     // what would make an earlier scenario fit that did fit is no help
     let changes = move || state.levers.get().filter(|known| !known.1.verdict.holds());
     let title = move || match (unanswered.get(), fits.get()) {
@@ -73,8 +80,12 @@ pub fn Levers() -> impl IntoView {
             let words = format!("{}.", capitalised(&issue.to_string()));
             view! { <p class="remark">{words}</p> }.into_any()
         }),
-        (false, true) => state.uses.get().map(|known| of_uses(state, &known.1)),
-        (false, false) => changes().map(|known| buttons(state, &known.0, &known.1)),
+        (false, true) => {
+            state.uses.get().filter(|known| known.0.task == task.get()).map(|known| of_uses(state, &known.1))
+        }
+        (false, false) => changes()
+            .filter(|known| known.0.task == task.get())
+            .map(|known| buttons(state, &known.0, &known.1)),
     };
     let buttons = move || {
         buttons().unwrap_or_else(|| {
@@ -108,10 +119,15 @@ pub fn Levers() -> impl IntoView {
                 popovertarget=MENU
                 on:click=|_| request_animation_frame(|| browser::focus(FILES))
             >
-                "Get a file that runs"
+                {move || if fits.get() { "Get a file that runs" } else { "Get a file of it, which does not fit" }}
             </button>
         </section>
     }
+}
+
+/// Whether it is on a card of which the tensors alone are known.
+fn is_unfollowed(state: State) -> bool {
+    state.current().fit().is_some_and(|(_, verdict)| verdict == Verdict::NotFollowed)
 }
 
 /// Whether the active scenario gets through: only then has it room to use.
@@ -165,9 +181,16 @@ fn title(scenario: &Scenario, found: &Found) -> String {
         "These together make it fit".to_owned()
     } else if found.single.iter().any(Lever::holds) {
         "What makes it fit".to_owned()
+    } else if goes_beyond(scenario, found) {
+        "What holds it".to_owned()
     } else {
         format!("It takes {}; these save most", beyond_in_words(scenario))
     }
+}
+
+/// Whether there is a card, or so many of them, that holds it.
+fn goes_beyond(scenario: &Scenario, found: &Found) -> bool {
+    found.larger.is_some() || found.offloaded.is_some() || found.more_gpus(scenario).is_some()
 }
 
 /// What the room allows.
@@ -190,7 +213,11 @@ fn buttons(state: State, scenario: &Scenario, found: &Found) -> AnyView {
     let single = cheapest(&found.single).into_iter().map(button).collect::<Vec<_>>();
     // what fits comes first
     match takes_several(found) {
-        true => (gpus, single).into_any(),
+        true => {
+            let rest = (gpus.is_some() && !single.is_empty())
+                .then(|| view! { <h3 class="several">"What saves most as it is, and is not enough"</h3> });
+            (gpus, rest, single).into_any()
+        }
         false => (single, gpus).into_any(),
     }
 }
@@ -375,7 +402,7 @@ fn costs(cost: Cost) -> &'static str {
 mod tests {
     use super::*;
     use crate::plan::levers;
-    use crate::scenario::GpuChoice;
+    use crate::scenario::{GpuChoice, ModelChoice};
     use crate::ui::desk::Desk;
 
     fn on(card: &str) -> Scenario {
@@ -406,6 +433,23 @@ mod tests {
         assert!(several.contains("GPU: ") && several.contains(" an hour ("), "{several}");
         // one setting, before a library and what comes with it
         assert!(!offered.contains("Training library"), "{offered}");
+    }
+
+    #[test]
+    fn what_holds_it_stands_apart_from_what_does_not() {
+        let scenario = Scenario {
+            model: ModelChoice::Catalogue("meta-llama/Llama-3.3-70B-Instruct".into()),
+            ..on("rtx-4090")
+        };
+        let found = levers(&scenario).expect("an answer");
+        assert_eq!(title(&scenario, &found), "What holds it");
+        let html = Owner::new().with(|| {
+            let state = State::new(vec![scenario.clone()], Desk::default());
+            buttons(state, &scenario, &found).to_html()
+        });
+        let (holds, rest) = html.split_once("is not enough<").unwrap_or_else(|| panic!("one group: {html}"));
+        assert!(!holds.contains("does not fit") && holds.contains("· fits"), "{holds}");
+        assert_eq!(rest.matches("does not fit").count(), BUTTONS, "{rest}");
     }
 
     #[test]

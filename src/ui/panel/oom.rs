@@ -159,10 +159,23 @@ fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> A
     });
     let offered =
         offers.iter().map(|offer| change_button(state, &offer.changes, offer.why.clone(), &offer.scenario));
+    // the card alone, before anything that changes the run with it
+    let mut there = untrack(|| state.current().scenario.get());
+    there.change(|scenario| scenario.gpu = decoded.scenario.gpu.clone());
+    let card = decoded.card.first().map(|card| {
+        let words = format!("Use that card: {}", card.to);
+        let (told, there) = (words.clone(), there.clone());
+        view! {
+            <button type="button" class="tool" on:click=move |_| state.open(there.clone(), &told)>
+                {words}
+            </button>
+        }
+    });
     let headline = decoded.headline(|bytes| unit.amount(bytes));
     let asked = headline.map(|headline| view! { <p><b>{headline}</b></p> });
     let helped = if decoded.is_of_the_run() { "What helps" } else { "What helps the scenario above" };
     view! {
+        {card}
         {asked}
         {tensor}
         <ul>{findings.collect::<Vec<_>>()}</ul>
@@ -255,6 +268,15 @@ mod tests {
                 words[1]
             );
         }
+    }
+
+    #[test]
+    fn the_card_of_the_message_is_one_button() {
+        let text = "CUDA out of memory. Tried to allocate 1002.00 MiB. GPU 0 has a total capacity of 11.76 GiB of which 301.00 MiB is free.";
+        let html = shown(text, "");
+        let first = html.split("<button").nth(1).expect("a button");
+        assert!(first.contains(">Use that card: "), "{html}");
+        assert!(!shown(text, "gpu=rtx-3060-12gb").contains("Use that card"));
     }
 
     #[test]

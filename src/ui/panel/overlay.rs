@@ -16,6 +16,9 @@ use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 use crate::units::Bytes;
 
+/// A file whose peak is off by more percent is hardly of the run that is shown.
+const ANOTHER: f64 = 20.;
+
 /// What a snapshot shows over the step, or why it shows nothing; nothing where there is no snapshot.
 pub type Shown = RwSignal<Option<Result<Beside, String>>>;
 
@@ -86,11 +89,17 @@ pub fn Overlay(
 
 /// The peaks of a snapshot beside those that are predicted.
 fn compared(name: &str, beside: &Beside, detail: &Detail, unit: Unit) -> String {
+    let off = |measured: Bytes, predicted: Bytes| Figure { measured, predicted }.error_pct();
     let figure = |measured: Bytes, predicted: Bytes| {
-        let error = signed(Figure { measured, predicted }.error_pct());
+        let error = match predicted.0 as f64 / measured.0.max(1) as f64 {
+            times if times >= 2. => format!("{times:.1} times as much"),
+            _ => signed(off(measured, predicted)),
+        };
         format!("{} measured, {} predicted ({error})", unit.amount(measured), unit.amount(predicted))
     };
-    let allocated = figure(beside.peak, detail.memory.peak().1.bytes);
+    let peak = detail.memory.peak().1.bytes;
+    let allocated = figure(beside.peak, peak);
+    let another = if off(beside.peak, peak).abs() > ANOTHER { "this looks like another run: " } else { "" };
     // where the run fails on its card the whole step is drawn as on a larger one
     let predicted = detail.on_card.as_ref().ok().map(|on_card| match on_card.outcome {
         Outcome::Fails(_) => detail.moments.iter().map(|moment| moment.reserved).max().unwrap_or_default(),
@@ -101,6 +110,6 @@ fn compared(name: &str, beside: &Beside, detail: &Detail, unit: Unit) -> String 
         format!("; reserved: {}", figure(beside.reserved_peak, predicted))
     });
     format!(
-        "{name}: allocated: {allocated}{reserved}. The dashed line is the stretch of the file that is most like this step."
+        "{name}: {another}allocated: {allocated}{reserved}. The dashed line is the stretch of the file that is most like this step."
     )
 }

@@ -50,7 +50,7 @@ pub fn Ranks() -> impl IntoView {
 /// A bar for each GPU that is unlike the others.
 fn bars(state: State, width: u32) -> String {
     let unit = state.unit();
-    let layout = Layout { width, bar: 14, gap: 6, names: 56, amounts: 76, labelled: false };
+    let layout = Layout { width, bar: 14, gap: 6, names: 56, amounts: 76, labelled: false, stretched: true };
     let drawn = state.current().answer(|scenario, memory, gpu| {
         let bar = |name, memory: &Memory| Bar {
             name,

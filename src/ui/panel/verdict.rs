@@ -112,7 +112,7 @@ fn answer(
         let more = (!more.is_empty()).then(|| view! { <i>{format!(": {more}")}</i> });
         view! {
             <span class=if on_phone { "on-phone" } else { "roomy" }>
-                {words}
+                {unbroken(&words)}
                 {more}
             </span>
         }
@@ -151,7 +151,7 @@ fn answer(
                     {letter}
                     <span class="stamp">{verdict.label()}</span>
                     " "
-                    {verdict::circumstances(&fit, verdict, scenario, unit)}
+                    {unbroken(&verdict::circumstances(&fit, verdict, scenario, unit))}
                 </p>
                 <p class="aside">{aside.collect::<Vec<_>>()}</p>
                 {remark}
