@@ -119,7 +119,7 @@ fn with_repeats(notes: Vec<Note>) -> Vec<(Note, bool)> {
         let is_same = |other: &Note| other.words == note.words && scenario(other) == own;
         // of two parts the same is said once, of both together
         if let Some((other, _)) = told.iter_mut().find(|(other, _)| is_same(other)) {
-            other.bytes = other.bytes + note.bytes;
+            other.bytes += note.bytes;
             continue;
         }
         told.push((note, own.as_ref().is_some_and(|own| seen.contains(own))));
