@@ -59,7 +59,7 @@ def pooled(code, case):
         make = re.match(r"(pool\d+) = empty_strided_\w+\((\(.*?\)), (\(.*?\)), torch\.(\w+)\)", line)
         if make:
             count = compiled_layers.numel(eval(make[2]))
-            lines.append(f"make {make[1]} {count * dict(uint8=1, bfloat16=2, float32=4)[make[4]]}")
+            lines.append(f"make {make[1]} {count * dict(uint8=1, bfloat16=2, float16=2, float32=4)[make[4]]}")
         free = re.match(r"del (pool\d+|buf\d+)", line)
         if free:
             lines.append(f"free {free[1]}")

@@ -4,13 +4,15 @@ use super::{
     AttentionKernel, Checkpointing, Compile, Evaluates, Field, Issue, Lengths, LoraTargets, Precision,
     Scenario, Stack, Task, Tuner,
 };
-use crate::hardware::ComputeCapability;
 use crate::model::Architecture;
 use crate::model::blocks::{Activation, FeedForward, Mlp, Projection, Wiring};
 
 /// Elements that rows of a matrix are a multiple of, so that inductor pads none of them (torch/_inductor/config.py
 /// `padding_alignment_bytes`, of 16-bit elements).
 const ROW: u64 = 64;
+/// Major compute capabilities of cards on which the graphs were compared: on 7 attention is the memory-efficient kernel, on 9 cuDNN's, else
+/// flash.
+const COMPARED: [u8; 5] = [7, 8, 9, 10, 12];
 /// What tokens and ranks are multiples of, so that inductor pads no product (fx_passes/pad_mm.py).
 const PRODUCT: u64 = 8;
 
@@ -54,15 +56,15 @@ impl Scenario {
         if self.cluster.is_many() {
             return refuse(Field::Gpus, "were compared on one GPU alone");
         }
-        if self.precision != Precision::AmpBf16Weights {
-            return refuse(Field::Precision, "were compared in bf16 autocast alone");
+        if !matches!(self.precision, Precision::AmpBf16Weights | Precision::Fp16) {
+            return refuse(Field::Precision, "were compared in autocast over 16-bit weights alone");
         }
-        let is_ampere = |capability: ComputeCapability| capability.major == 8;
-        let has_flash = self.gpu().is_ok_and(|gpu| gpu.capability.is_some_and(is_ampere));
-        if self.attention != AttentionKernel::Sdpa || !has_flash {
+        let is_compared =
+            self.gpu().is_ok_and(|gpu| gpu.capability.is_some_and(|own| COMPARED.contains(&own.major)));
+        if self.attention != AttentionKernel::Sdpa || !is_compared {
             return refuse(
                 Field::Attention,
-                "were compared with SDPA's flash kernel alone, on compute capability 8.x",
+                "were compared with SDPA alone, on compute capability 7.x to 10.x and 12.x",
             );
         }
         if self.lengths != Lengths::Equal {
@@ -127,11 +129,10 @@ fn unfollowed(architecture: &Architecture, length: u64) -> Option<&'static str> 
         let Projection::Separate { q, .. } = &attention.projection else {
             return Some("its projections are fused");
         };
-        if q.bias {
-            return Some("projections with biases run peft's code there, whose graph was not compared");
-        }
-        if attention.heads == attention.kv_heads {
-            return Some("keys that several heads of queries share alone were compared");
+        if q.bias && attention.heads == attention.kv_heads {
+            return Some(
+                "projections with biases were compared with fewer heads of keys than of queries alone",
+            );
         }
         if attention.window.is_some_and(|window| window <= length) {
             return Some("the sequence is longer than its window, and has a mask then");

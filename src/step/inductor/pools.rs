@@ -98,41 +98,40 @@ pub(super) fn planned(graph: &mut Graph, lines: Vec<Line>) -> Vec<Line> {
     code
 }
 
-/// The groups of some lines' buffers, by buffer its group, and by line its time: lines about memory with nothing between them have
-/// the same.
+/// The groups of some lines' buffers, by buffer its group, and by line its time: each line that makes a buffer has its own, as a comment
+/// on what is computed stands before it, and buffers that go at once have one together (`compute_live_ranges`).
 fn grouped(graph: &Graph, lines: &[Line]) -> (Vec<Group>, Vec<Option<usize>>, Vec<usize>) {
     let mut groups: Vec<Group> = Vec::new();
     let mut of_buffer = vec![None; graph.buffers.len()];
-    let (mut time, mut after_call) = (0, true);
+    let (mut time, mut in_frees) = (0, false);
     let mut times = Vec::with_capacity(lines.len());
     for line in lines {
-        let buffer = match *line {
+        match *line {
             Line::Make(made) => {
+                time += 1;
+                in_frees = false;
                 let buffer = &graph.buffers[made];
                 of_buffer[made] = Some(groups.len());
                 let bytes = buffer.storage_size.saturating_mul(buffer.dtype.bytes());
-                groups.push(Group { bytes, begin: time + 1, end: 0, returned: false, pool: 0 });
-                Some(made)
+                groups.push(Group { bytes, begin: time, end: time, returned: buffer.returned, pool: 0 });
             }
             Line::Take { made, from } => {
+                time += 1;
+                in_frees = false;
                 of_buffer[made] = of_buffer[from];
-                Some(made)
+                if let Some(group) = of_buffer[made] {
+                    groups[group].returned |= graph.buffers[made].returned;
+                }
             }
             // arguments go by lines of another kind
-            Line::Free(gone) => Some(gone).filter(|gone| graph.buffers[*gone].origin != Origin::Argument),
-            Line::Run(_) | Line::Place(_) => {
-                after_call = true;
-                None
+            Line::Free(gone) if graph.buffers[gone].origin == Origin::Argument => {}
+            Line::Free(gone) => {
+                time += usize::from(!std::mem::replace(&mut in_frees, true));
+                if let Some(group) = of_buffer[gone] {
+                    groups[group].end = time;
+                }
             }
-        };
-        if let Some(buffer) = buffer {
-            time += usize::from(std::mem::replace(&mut after_call, false));
-            if let Some(group) = of_buffer[buffer] {
-                let group = &mut groups[group];
-                group.begin = group.begin.min(time);
-                group.end = group.end.max(time);
-                group.returned |= graph.buffers[buffer].returned;
-            }
+            Line::Run(_) | Line::Place(_) => in_frees = false,
         }
         times.push(time);
     }

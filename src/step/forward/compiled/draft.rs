@@ -235,6 +235,11 @@ impl Draft {
         self.node(call, vec![op(makes, reads, &[])]);
     }
 
+    /// A node of one operation that may be written over all that it reads.
+    pub fn simple_over(&mut self, call: Call, makes: usize, reads: &[usize]) {
+        self.node(call, vec![op(makes, reads, reads)]);
+    }
+
     /// A kernel that reduces rows and columns, and leaves so many rows for each of these sums of columns.
     pub fn mix_orders(&mut self, rows: u64, of: &[usize], ops: Vec<Op>) {
         let sums = [0, 1, 2].map(|place| of.get(place).copied());

@@ -62,6 +62,13 @@ impl<'a> Pass<'_, 'a> {
 
     /// What the graphs of a layer are made from.
     fn compiled(&self, layer: &BoundLayer<'a>, hidden: Value) -> Option<(Sizes, Scores, Parameters)> {
+        let scores = self.compiled_scores(layer, self.compiled_dtype(hidden), false)?;
+        let (sizes, parameters) = self.given(layer, hidden, scores)?;
+        Some((sizes, scores, parameters))
+    }
+
+    /// The same of a call of attention's kernel.
+    fn given(&self, layer: &BoundLayer<'a>, hidden: Value, scores: Scores) -> Option<(Sizes, Parameters)> {
         let block = layer.block;
         let Mixer::Attention(attention) = &block.mixer else { return None };
         let Wiring::PreNorm { attention: first, mlp: second } = &block.wiring else { return None };
@@ -105,38 +112,42 @@ impl<'a> Pass<'_, 'a> {
             (None, Some(_)) => Beside::HeadNorms,
             (Some(_), Some(_)) => return None,
         };
-        let (sizes, scores) = self.sizes(layer, hidden, (beside, adapters), false)?;
-        Some((sizes, scores, parameters))
+        Some((self.sizes(layer, hidden, (beside, adapters), scores)?, parameters))
     }
 
-    /// The sizes of a layer's graphs, and the call of attention's kernel in them: over a mask where there is one, with keys and values
-    /// for every head of queries.
+    /// The type that products are computed in.
+    fn compiled_dtype(&self, hidden: Value) -> Dtype {
+        autocast_dtype(self.member.precision).unwrap_or(hidden.dtype)
+    }
+
+    /// The call of attention's kernel in a layer's graphs: over a mask where there is one, with keys and values for every head of queries.
+    fn compiled_scores(&self, layer: &BoundLayer<'a>, dtype: Dtype, masked: bool) -> Option<Scores> {
+        let Mixer::Attention(attention) = &layer.block.mixer else { return None };
+        let kv_heads = if masked { attention.heads } else { attention.kv_heads };
+        let given = self.scores(attention, Kernel::Flash, kv_heads);
+        let kernel = self.compiled_kernel(given, dtype, masked);
+        let is_compared = matches!(
+            (kernel, masked),
+            (Kernel::Flash, false) | (Kernel::Cudnn, _) | (Kernel::Efficient, true)
+        );
+        is_compared.then_some(Scores { kernel, ..given })
+    }
+
+    /// The sizes of a layer's graphs.
     fn sizes(
         &self,
         layer: &BoundLayer<'a>,
         hidden: Value,
         (beside, adapters): (Beside, Option<Adapters>),
-        masked: bool,
-    ) -> Option<(Sizes, Scores)> {
+        scores: Scores,
+    ) -> Option<Sizes> {
         let Mixer::Attention(attention) = &layer.block.mixer else { return None };
         let FeedForward::Dense(Mlp::Gated { gate, .. }) = &layer.block.ffn else { return None };
         let device = self.device;
         let tokens = self.batch.sequences.saturating_mul(self.batch.length);
         let width = hidden.numel / tokens.max(1);
-        let kv_heads = if masked { attention.heads } else { attention.kv_heads };
-        let given = self.scores(attention, Kernel::Flash, kv_heads);
-        let autocast = autocast_dtype(self.member.precision);
-        let dtype = autocast.unwrap_or(hidden.dtype);
-        let kernel = self.compiled_kernel(given, dtype, masked);
-        if !matches!(
-            (kernel, masked),
-            (Kernel::Flash, false) | (Kernel::Cudnn, _) | (Kernel::Efficient, true)
-        ) {
-            return None;
-        }
-        let scores = Scores { kernel, ..given };
         // flash's seed is a pair of numbers
-        let seeds = if kernel == Kernel::Flash { [2, 1] } else { [1, 1] };
+        let seeds = if scores.kernel == Kernel::Flash { [2, 1] } else { [1, 1] };
         let projected = |heads: u64| {
             let features = heads.saturating_mul(attention.head_dim);
             Projected {
@@ -151,7 +162,7 @@ impl<'a> Pass<'_, 'a> {
                 },
             }
         };
-        let sizes = Sizes {
+        Some(Sizes {
             sequences: self.batch.sequences,
             tokens,
             hidden: width,
@@ -161,13 +172,12 @@ impl<'a> Pass<'_, 'a> {
             numbers: rules::padded(self.batch.sequences, self.batch.length),
             log_sums: scores.sums(),
             seeds,
-            dtype,
+            dtype: self.compiled_dtype(hidden),
             sums: rules::norm_sums(device, tokens, width),
             beside,
             adapters,
-            autocast: autocast.is_some(),
-        };
-        Some((sizes, scores))
+            autocast: autocast_dtype(self.member.precision).is_some(),
+        })
     }
 
     /// The kernel that a compiled layer calls: the choice is made while it is traced, of queries that want gradients.

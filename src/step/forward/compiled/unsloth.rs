@@ -3,13 +3,14 @@
 //! Its first pass, which keeps nothing, has a graph of its own whose buffers have places in pools; the second has those of a step that
 //! trains.
 
+use super::Parameters;
 use super::draft::{Adapters, Sizes, Targets, lora_a, lora_b};
-use super::graphs::unsloth::{Own, answered, backward, forward};
+use super::graphs::unsloth::{Attends, Own, answered, backward, forward};
 use super::handed_over::handed_over;
 use super::running::Running;
-use super::{Parameters, QUERY, bias};
 use crate::dtype::Dtype;
 use crate::step::autograd::{DISCARDED_LEAF, Edge, Grad, Input, Results, only};
+use crate::step::forward::stacks::unsloth::{bucketed, without_cudnn};
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::heap::StorageId;
 use crate::step::machine::State;
@@ -24,20 +25,46 @@ impl<'a> Pass<'_, 'a> {
         layer: &BoundLayer<'a>,
         hidden: &Tensor<'a>,
     ) -> Tensor<'a> {
-        let Some((sizes, scores, parameters)) = self.compiled(layer, hidden.value) else {
+        let Some((sizes, own, scores, parameters)) = self.unsloth_compiled(layer, hidden.value) else {
             return hidden.unmodelled("a compiled layer that was never compared");
         };
-        let is_followed = matches!(sizes.adapters, Some(Adapters { targets: Targets::All, .. }))
-            && parameters[bias(QUERY)].is_none()
-            && sizes.autocast
-            && scores.kernel == Kernel::Flash;
-        let Some((query, rotary)) = self.unsloth_rotary(layer).filter(|_| is_followed) else {
-            return hidden.unmodelled("a compiled layer that was never compared");
-        };
-        let own = Own { is_quantised: matches!(query, Weight::Quantised(_)), rotary };
         hidden
             .machine
             .tensor(|state| state.unsloth_compiled_layer(sizes, own, (scores, parameters), hidden.value))
+    }
+}
+
+impl<'a> Pass<'_, 'a> {
+    /// What the graphs of a layer are made from, and the call of attention's kernel in them.
+    fn unsloth_compiled(
+        &self,
+        layer: &BoundLayer<'a>,
+        hidden: Value,
+    ) -> Option<(Sizes, Own, Scores, Parameters)> {
+        let attention = layer.block.mixer.attention()?;
+        let is_shared = attention.heads > attention.kv_heads;
+        let dtype = self.compiled_dtype(hidden);
+        let kernel_of = |kv_heads: u64| {
+            let scores = self.scores(attention, Kernel::Flash, kv_heads);
+            let kernel = without_cudnn(self.compiled_kernel(scores, dtype, false), self.device.capability);
+            Scores { kernel, ..scores }
+        };
+        // where no kernel takes grouped heads they are repeated
+        let grouped = kernel_of(attention.kv_heads);
+        let scores = if grouped.kernel == Kernel::Math { kernel_of(attention.heads) } else { grouped };
+        let padded = bucketed(scores.sequence);
+        let attends = Attends::of(scores.kernel, is_shared, scores.batch.saturating_mul(padded));
+        let scores = match attends {
+            Attends::Padded(_) => Scores { sequence: padded, keys: padded, ..scores },
+            Attends::Grouped | Attends::Copied | Attends::Repeated => scores,
+        };
+        let (sizes, parameters) = self.given(layer, hidden, scores)?;
+        let is_followed = matches!(sizes.adapters, Some(Adapters { targets: Targets::All, .. }))
+            && (sizes.autocast || sizes.dtype == Dtype::F16)
+            && matches!(scores.kernel, Kernel::Flash | Kernel::Cudnn | Kernel::Efficient);
+        let (query, rotary) = self.unsloth_rotary(layer).filter(|_| is_followed)?;
+        let is_quantised = matches!(query, Weight::Quantised(_));
+        Some((sizes, Own { is_quantised, rotary, kernel: scores.kernel, attends }, scores, parameters))
     }
 }
 
@@ -115,8 +142,10 @@ impl State {
         self.retain(gradient.storage);
         running.held[backward.gradient] = gradient.storage;
         let dtype = sizes.dtype;
-        let inputs = [sizes.queries, sizes.keys, sizes.keys].map(|of| {
-            let numel = sizes.tokens.saturating_mul(of.features);
+        let keys = scores.kv_heads.saturating_mul(scores.head_dim);
+        let tokens = scores.batch.saturating_mul(scores.sequence);
+        let inputs = [sizes.queries.features, keys, keys].map(|features| {
+            let numel = tokens.saturating_mul(features);
             Value { shape: Layout::Heads, ..Value::plain(hidden.storage, numel, dtype) }.at(DISCARDED_LEAF)
         });
         running.run(self, &move |state, _| alone_backward(state, scores, inputs));

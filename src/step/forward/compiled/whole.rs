@@ -87,7 +87,8 @@ impl<'a> Pass<'_, 'a> {
         let first = self.layers.first()?;
         let dtype = self.machine.with(|state| state.params.get(self.outside.tokens).dtype);
         let given = Value::plain(NOTHING, hidden, dtype);
-        let (layer, scores) = self.sizes(first, given, (Beside::Nothing, None), true)?;
+        let scores = self.compiled_scores(first, self.compiled_dtype(given), true)?;
+        let layer = self.sizes(first, given, (Beside::Nothing, None), scores)?;
         let mut parameters = vec![self.outside.tokens];
         for layer in &self.layers {
             parameters.extend(weights(layer)?);

@@ -80,6 +80,14 @@ fn backward_of(draft: Draft, gradient: usize, gradients: [Option<usize>; ARGUMEN
 
 /// What attention's kernel returns in forward: its result, the logarithms of its sums, and two tensors for its random numbers.
 fn attention(draft: &mut Draft, sizes: &Sizes, given: [usize; 3]) -> [usize; 4] {
+    let parts = attention_alone(draft, sizes, given);
+    // the view of its result has a number and is none of the graph's buffers
+    draft.skip();
+    parts
+}
+
+/// The same without a view of its result.
+fn attention_alone(draft: &mut Draft, sizes: &Sizes, given: [usize; 3]) -> [usize; 4] {
     let returned = [
         (sizes.tokens.saturating_mul(sizes.queries.features), sizes.dtype),
         (sizes.log_sums, Dtype::F32),
@@ -89,15 +97,12 @@ fn attention(draft: &mut Draft, sizes: &Sizes, given: [usize; 3]) -> [usize; 4] 
     let tuple = draft.made((0, sizes.dtype), Origin::MultiOutputLayout, false);
     draft.simple(Call::Attention, tuple, &given);
     let mut index = 0;
-    let parts = returned.map(|size| {
+    returned.map(|size| {
         let part = draft.made(size, Origin::MultiOutput, true);
         draft.simple(Call::MultiOutput(index), part, &[tuple]);
         index += 1;
         part
-    });
-    // the view of its result has a number and is none of the graph's buffers
-    draft.skip();
-    parts
+    })
 }
 
 /// What attention's kernel leaves in backward: the gradients of queries, keys and values, where they are wanted.

@@ -290,17 +290,17 @@ impl<'a> Pass<'_, 'a> {
         output.copied()
     }
 
-    /// PyTorch's choice, but for cuDNN's kernel on compute capability 10, which Unsloth keeps out of training.
+    /// The kernel of queries that are so.
     fn unsloth_kernel(&self, attention: &Attention, q: &Tensor<'a>, grouped: bool) -> Kernel {
         let kv_heads = if grouped { attention.kv_heads } else { attention.heads };
         let given = Arguments { q, k: q, v: q, mask: None, causal: true, dropout: false };
-        match self.kernel(self.scores(attention, Kernel::Eager, kv_heads), &given) {
-            Kernel::Cudnn if self.device.capability >= 100 => Kernel::Flash,
-            kernel => kernel,
-        }
+        without_cudnn(
+            self.kernel(self.scores(attention, Kernel::Eager, kv_heads), &given),
+            self.device.capability,
+        )
     }
 
-    /// `_training_sdpa`: for cuDNN's kernel sequences are padded to the next multiple of 128, a whole one where they are one.
+    /// `_training_sdpa`: for cuDNN's kernel sequences are padded.
     fn unsloth_product(
         &self,
         (attention, kernel, kv_heads): (&Attention, Kernel, u64),
@@ -314,7 +314,7 @@ impl<'a> Pass<'_, 'a> {
         if kernel != Kernel::Cudnn {
             return run(scores, heads);
         }
-        let sequence = scores.sequence.saturating_add(BUCKET - scores.sequence % BUCKET);
+        let sequence = bucketed(scores.sequence);
         let [q, ..] = heads;
         let output = {
             let padded = heads.map(|x| functions::padded(x, (scores.sequence, sequence)));
@@ -342,6 +342,20 @@ impl<'m> Tensor<'m> {
         let in_place = norm.kind != NormKind::RmsPlusOne;
         self.machine.within(norm.name, &roles::NORM, || self.unsloth_norm(norm.width, in_place))
     }
+}
+
+/// PyTorch's choice, but for cuDNN's kernel on compute capability 10, which Unsloth keeps out of training.
+pub(in crate::step::forward) fn without_cudnn(kernel: Kernel, capability: u32) -> Kernel {
+    match kernel {
+        Kernel::Cudnn if capability >= 100 => Kernel::Flash,
+        kernel => kernel,
+    }
+}
+
+/// The tokens of a sequence as cuDNN's kernel is given it: the next multiple of 128, one more where it is one (utils/attention_dispatch.py
+/// `_cudnn_length_bucketed_sdpa`).
+pub(in crate::step::forward) fn bucketed(sequence: u64) -> u64 {
+    sequence.saturating_add(BUCKET - sequence % BUCKET)
 }
 
 /// The element type that products are made in.

@@ -1,10 +1,11 @@
 //! Backward.
 
 use super::super::super::draft::{
-    ARGUMENTS, Beside, DOWN, GATE, HIDDEN, KEY, OUTPUT, QUERY, Sizes, UP, VALUE, lora_a, lora_b, op,
+    ARGUMENTS, Beside, DOWN, GATE, HIDDEN, KEY, OUTPUT, Projected, QUERY, Sizes, UP, VALUE, lora_a, lora_b,
+    op,
 };
 use super::super::{Backward, attention_backward, backward_of};
-use super::{Layer, Own};
+use super::{Attends, Layer, Own};
 use crate::dtype::Dtype;
 use crate::step::inductor::{Call, Origin};
 
@@ -12,6 +13,9 @@ use crate::step::inductor::{Call, Origin};
 struct Saved {
     first_normed: usize,
     first_root: usize,
+    /// Where projections have biases: of queries, keys and values what the adapter's first matrix is cast to, what it makes, and what the
+    /// second is cast to.
+    biased: Option<[[usize; 3]; 3]>,
     values: usize,
     /// Where heads are normed: queries and keys before it, a number of each head's row of both, and where positions would be.
     normed: Option<[usize; 5]>,
@@ -25,6 +29,8 @@ struct Saved {
     second_root: usize,
     gate: usize,
     up: usize,
+    /// What the output projection is given: what is attended, or a copy of it.
+    given_to_output: usize,
     /// The layer's input, which the caller has as well.
     hidden: usize,
     rotary: [usize; 2],
@@ -49,34 +55,23 @@ pub(in super::super::super) fn backward(sizes: &Sizes, own: Own) -> Backward {
         layer.draft.node(Call::Kernel, vec![op(made, &[gradient, back], &[back])]);
         layer.of_tokens(made)
     };
-    let (of_attended, of_output) = layer.output(of_sum, saved.attended);
+    let (of_attended, of_output) = layer.output(of_sum, saved.given_to_output);
     layer.give(&mut gradients, OUTPUT, of_output);
-    let given = [
-        of_attended,
-        saved.queries,
-        saved.keys,
-        saved.values,
-        saved.attended,
-        saved.sums,
-        saved.seeds[0],
-        saved.seeds[1],
-    ];
-    let [queries, keys, values] = attention_backward(&mut layer.draft, sizes, &given, [true; 3]);
-    for part in [queries, keys, values] {
-        layer.of_tokens(part);
-    }
-    let [queries, keys] = match saved.normed {
-        Some(normed) => layer.turned_and_normed_back([queries, keys], normed, &saved),
-        None => {
-            let keys = layer.turned_back(keys, sizes.keys.features, &saved);
-            [layer.turned_back(queries, sizes.queries.features, &saved), keys]
+    let given = layer.attention(of_attended, &saved);
+    let back = if let Some(biased) = saved.biased {
+        layer.biased_back(
+            &mut gradients,
+            given,
+            (saved.first_normed, biased),
+            [saved.hidden, saved.first_root],
+        )
+    } else {
+        let (of_normed, of_attention) = layer.projections(given, saved.first_normed);
+        for (linear, factors) in [QUERY, KEY, VALUE].into_iter().zip(of_attention) {
+            layer.give(&mut gradients, linear, factors);
         }
+        layer.norm_back([of_normed, saved.hidden, saved.first_root])
     };
-    let (of_normed, of_attention) = layer.projections([queries, keys, values], saved.first_normed);
-    for (linear, factors) in [QUERY, KEY, VALUE].into_iter().zip(of_attention) {
-        layer.give(&mut gradients, linear, factors);
-    }
-    let back = layer.norm_back([of_normed, saved.hidden, saved.first_root]);
     let made = layer.draft.returned(layer.rows(sizes.hidden));
     layer.draft.node(Call::Kernel, vec![op(made, &[of_sum, back], &[of_sum, back])]);
     layer.of_tokens(made);
@@ -89,21 +84,44 @@ impl Layer<'_> {
     fn saved(&mut self) -> Saved {
         let sizes = self.sizes;
         let quantised = self.own.is_quantised;
-        // autograd numbers what calls return, and dequantised weights are such
-        let number = |with: u32, without: u32| format!("getitem_{}", if quantised { with } else { without });
+        let is_biased = sizes.beside == Beside::Biases;
+        // autograd numbers what calls return, and dequantised weights are such, where no projections with biases ran between
+        let number = |with: u32, without: u32| match (quantised, is_biased) {
+            (true, false) => format!("getitem_{with}"),
+            (false, false) => format!("getitem_{without}"),
+            (true, true) => format!("getitem_{}", with - 6),
+            (false, true) => format!("getitem_{}", without - 3),
+        };
         let root = (sizes.tokens, Dtype::F32);
         let of = |features: u64| (sizes.tokens.saturating_mul(features), sizes.dtype);
-        let first_normed = self.kept_rows("permute_187", of(sizes.hidden));
+        let first_normed =
+            self.kept_rows(if is_biased { "getitem" } else { "permute_187" }, of(sizes.hidden));
         let first_root = self.kept_rows("getitem_1", root);
+        let biased = is_biased.then(|| {
+            let names = [
+                (QUERY, ["permute_178", "mm", "permute_174"]),
+                (KEY, ["permute_166", "mm_2", "permute_162"]),
+                (VALUE, ["permute_156", "mm_4", "permute_152"]),
+            ];
+            names.map(|(linear, [a, low, b])| {
+                let [of_a, of_b] = self.elements(linear).map(|numel| self.numbers(numel));
+                let low_size = of(self.rank);
+                [self.draft.saved(a, of_a), self.kept_rows(low, low_size), self.draft.saved(b, of_b)]
+            })
+        });
         let are_normed = sizes.beside == Beside::HeadNorms;
         let before = are_normed.then(|| {
             let [queries, keys] = [("view_25", sizes.queries), ("view_28", sizes.keys)];
             [queries, keys].map(|(name, heads)| self.kept_rows(name, of(heads.features)))
         });
-        let values = self.kept_rows("permute_41", of(sizes.keys.features));
+        let is_grouped = self.own.attends == Attends::Grouped;
+        let given = |layer: &mut Self, name: &str, heads: Projected| {
+            is_grouped.then(|| layer.kept_rows(name, of(heads.features)))
+        };
+        let values = given(self, if is_biased { "permute_14" } else { "permute_41" }, sizes.keys);
         let positions = are_normed.then(|| self.draft.saved("empty_5", (1, Dtype::I32)));
-        let queries = self.kept_rows(&number(11, 8), of(sizes.queries.features));
-        let keys = self.kept_rows(&number(13, 10), of(sizes.keys.features));
+        let queries = given(self, &number(11, 8), sizes.queries);
+        let keys = given(self, &number(13, 10), sizes.keys);
         let normed = before.zip(positions).map(|([of_queries, of_keys], positions)| {
             let roots = [(number(12, 9), sizes.queries), (number(14, 11), sizes.keys)];
             let [first, second] = roots.map(|(name, heads)| {
@@ -112,14 +130,25 @@ impl Layer<'_> {
             });
             [of_queries, of_keys, first, second, positions]
         });
-        let attended = self.kept_rows(&number(15, 12), of(sizes.queries.features));
+        let [queries, keys, values] = match (queries, keys, values) {
+            (Some(queries), Some(keys), Some(values)) => [queries, keys, values],
+            _ => self.saved_copies(),
+        };
+        let of_kernel = self.of_kernel();
+        let attended_size = of_kernel.tokens.saturating_mul(of_kernel.queries.features);
+        let attended = self.kept_rows(&number(15, 12), (attended_size, sizes.dtype));
         let sums = self.kept_rows(&number(16, 13), (sizes.log_sums, Dtype::F32));
         let seeds = [0, 1].map(|at| {
             let name = number([21, 22][at], [18, 19][at]);
             self.kept_rows(&name, (sizes.seeds[at], Dtype::I64))
         });
-        let sum = self.kept_rows("view_39", of(sizes.hidden));
-        let second_normed = self.kept_rows("permute_86", of(sizes.hidden));
+        let given_to_output = match self.lies_by_heads() {
+            true => self.kept_rows("permute_126", of(sizes.queries.features)),
+            false => attended,
+        };
+        let sum = self.kept_rows(if is_biased { "view_40" } else { "view_39" }, of(sizes.hidden));
+        let second_normed =
+            self.kept_rows(if is_biased { "permute_73" } else { "permute_86" }, of(sizes.hidden));
         let second_root = self.kept_rows(&number(28, 24), root);
         let gate = self.kept_rows(&number(31, 26), of(sizes.width));
         let up = self.kept_rows(&number(34, 28), of(sizes.width));
@@ -130,6 +159,7 @@ impl Layer<'_> {
         Saved {
             first_normed,
             first_root,
+            biased,
             values,
             normed,
             queries,
@@ -142,9 +172,24 @@ impl Layer<'_> {
             second_root,
             gate,
             up,
+            given_to_output,
             hidden,
             rotary,
         }
+    }
+
+    /// The copies of queries, keys and values that attention's kernel was given, in the order in which they were made.
+    fn saved_copies(&mut self) -> [usize; 3] {
+        let sizes = self.of_kernel();
+        let copy = |layer: &mut Self, name: &str, heads: Projected| {
+            layer.kept_rows(name, (sizes.tokens.saturating_mul(heads.features), sizes.dtype))
+        };
+        if self.own.attends == Attends::Repeated {
+            let [keys, values] = ["view_39", "view_42"].map(|name| copy(self, name, sizes.keys));
+            return [copy(self, "clone_2", sizes.queries), keys, values];
+        }
+        let queries = copy(self, "clone", sizes.queries);
+        [queries, copy(self, "clone_1", sizes.keys), copy(self, "clone_2", sizes.keys)]
     }
 
     /// What forward saved, of a size for each token.
@@ -155,12 +200,72 @@ impl Layer<'_> {
 
     /// Casts the gradients of an adapter's matrices to these' type.
     fn give(&mut self, gradients: &mut [Option<usize>; ARGUMENTS], linear: usize, [a, b]: Factors) {
-        for (argument, factor) in [(lora_a(linear), a), (lora_b(linear), b)] {
-            let numel = self.draft.graph.buffers[factor].numel;
-            let made = self.draft.returned((numel, Dtype::F32));
-            self.draft.node(Call::Kernel, vec![op(made, &[factor], &[factor])]);
-            gradients[argument] = Some(made);
+        self.give_one(gradients, lora_a(linear), a);
+        self.give_one(gradients, lora_b(linear), b);
+    }
+
+    fn give_one(&mut self, gradients: &mut [Option<usize>; ARGUMENTS], argument: usize, factor: usize) {
+        let numel = self.draft.graph.buffers[factor].numel;
+        let made = self.draft.returned((numel, Dtype::F32));
+        self.draft.simple_over(Call::Kernel, made, &[factor]);
+        gradients[argument] = Some(made);
+    }
+
+    /// peft's projections with biases: what their gradients come to through the norm. Each part's gradients are cast as they come.
+    fn biased_back(
+        &mut self,
+        gradients: &mut [Option<usize>; ARGUMENTS],
+        given: [usize; 3],
+        (x, saved): (usize, [[usize; 3]; 3]),
+        [hidden, root]: [usize; 2],
+    ) -> usize {
+        let rank = self.rank;
+        let mut parts = Vec::with_capacity(6);
+        for at in [2, 1, 0] {
+            let linear = [QUERY, KEY, VALUE][at];
+            let ([a, low, b], gradient) = (saved[at], given[at]);
+            let [input, output] = self.features(linear);
+            let [of_a, of_b] = self.elements(linear);
+            // attention's gradient of values may be of more tokens, or of more heads that are summed
+            let attends = if linear == VALUE { self.own.attends } else { Attends::Grouped };
+            let (scaled, gradient) = match attends {
+                Attends::Repeated => self.summed_and_scaled(gradient, output),
+                Attends::Padded(_) => (self.part_of(gradient, self.sizes.keys), gradient),
+                Attends::Grouped | Attends::Copied => {
+                    let scaled = self.draft.own(self.rows(output));
+                    self.draft.simple_over(Call::Kernel, scaled, &[gradient]);
+                    (self.of_tokens(scaled), gradient)
+                }
+            };
+            let of_b = self.factor(of_b, &[scaled, low]);
+            let of_low = self.product(rank, output, false, &[scaled, b]);
+            self.give_one(gradients, lora_b(linear), of_b);
+            let of_a = self.factor(of_a, &[of_low, x]);
+            let of_adapter = self.product(input, rank, false, &[of_low, a]);
+            self.give_one(gradients, lora_a(linear), of_a);
+            let weight = self.weight(linear);
+            let gradient = match attends {
+                Attends::Padded(_) => self.part_of(gradient, self.sizes.keys),
+                Attends::Grouped | Attends::Copied | Attends::Repeated => gradient,
+            };
+            let of_base = self.product(input, output, false, &[gradient, weight]);
+            parts.extend([of_adapter, of_base]);
         }
+        let back = self.blank_rows(self.sizes.hidden, false);
+        let sum = self.draft.own(self.rows(self.sizes.hidden));
+        // values' adapter and weight, then keys', then queries'
+        self.draft.simple_over(Call::Kernel, sum, &parts);
+        self.of_tokens(sum);
+        let [back] = self.draft.over(Call::Kernel, [back], &[sum, hidden, root]);
+        back
+    }
+
+    /// The gradient of heads that were repeated, scaled for an adapter and not, by one kernel.
+    fn summed_and_scaled(&mut self, gradient: usize, features: u64) -> (usize, usize) {
+        let sum = self.draft.own(self.rows(features));
+        let scaled = self.draft.own(self.rows(features));
+        self.draft.node(Call::Kernel, vec![op(sum, &[gradient], &[]), op(scaled, &[gradient], &[])]);
+        (self.of_tokens(scaled), self.of_tokens(sum))
     }
 
     /// Elements of an adapter's two matrices.
@@ -180,19 +285,57 @@ impl Layer<'_> {
         back
     }
 
-    fn turned_back(&mut self, of: usize, features: u64, saved: &Saved) -> usize {
-        let made = self.blank_rows(features, false);
-        let other = self.draft.blank(self.numbers(1), false);
-        let [first, second] = saved.rotary;
-        let [turned, _] = self.draft.over(Call::Kernel, [made, other], &[of, first, second]);
-        turned
+    /// The backward of attention's kernel and of the positions: the gradients of queries, keys and values.
+    fn attention(&mut self, gradient: usize, saved: &Saved) -> [usize; 3] {
+        let sizes = self.of_kernel();
+        let attends = self.own.attends;
+        let gradient = match attends {
+            Attends::Padded(tokens) => {
+                let size = (tokens.saturating_mul(sizes.queries.features), sizes.dtype);
+                self.copied(&[gradient], size, false)
+            }
+            Attends::Grouped | Attends::Copied | Attends::Repeated => gradient,
+        };
+        let Saved { queries, keys, values, attended, sums, seeds, .. } = *saved;
+        let given = [gradient, queries, keys, values, attended, sums, seeds[0], seeds[1]];
+        let parts = attention_backward(&mut self.draft, &sizes, &given, [true; 3]);
+        for part in parts {
+            self.of_tokens(part);
+        }
+        let [queries, keys, values] = parts;
+        let is_padded = matches!(attends, Attends::Padded(_));
+        let is_fewer = is_padded || attends == Attends::Repeated;
+        let heads = [self.sizes.queries, self.sizes.keys];
+        let [queries, keys] = match saved.normed {
+            Some(normed) => {
+                let made = heads.map(|heads| self.blank_rows(heads.features, false));
+                let queries = if is_padded { self.part_of(queries, heads[0]) } else { queries };
+                let keys = if is_fewer { self.part_of(keys, heads[1]) } else { keys };
+                let reads = [&[queries, keys][..], &normed, &saved.rotary].concat();
+                self.draft.over(Call::Kernel, made, &reads)
+            }
+            None => {
+                let keys = self.turned_back(keys, heads[1], is_fewer, saved);
+                [self.turned_back(queries, heads[0], is_padded, saved), keys]
+            }
+        };
+        // where projections have biases each of the two that need it takes its part
+        let is_whole = !(self.lies_by_heads() || is_fewer) || saved.biased.is_some();
+        let values = if is_whole { values } else { self.part_of(values, heads[1]) };
+        [queries, keys, values]
     }
 
-    /// The backward of `fast_qk_norm_rope`.
-    fn turned_and_normed_back(&mut self, of: [usize; 2], normed: [usize; 5], saved: &Saved) -> [usize; 2] {
-        let made = [self.sizes.queries, self.sizes.keys].map(|heads| self.blank_rows(heads.features, false));
-        let reads = [&of[..], &normed, &saved.rotary].concat();
-        self.draft.over(Call::Kernel, made, &reads)
+    /// The gradient of heads in one of more tokens, of other heads, or that lies in another way.
+    fn part_of(&mut self, of: usize, heads: Projected) -> usize {
+        self.copied(&[of], self.rows(heads.features), false)
+    }
+
+    fn turned_back(&mut self, of: usize, heads: Projected, is_part: bool, saved: &Saved) -> usize {
+        let over = self.rotation(heads.features, false);
+        let of = if is_part { self.part_of(of, heads) } else { of };
+        let [first, second] = saved.rotary;
+        let [turned, _] = self.draft.over(Call::Kernel, over, &[of, first, second]);
+        turned
     }
 
     /// `LoRA_MLP.backward`: the gradient of its input, and the factors of gate's, up's and down's adapters.
@@ -203,8 +346,8 @@ impl Layer<'_> {
         let weight = self.weight(DOWN);
         let inner = self.product(width, hidden, false, &[gradient, weight]);
         let [down_a, down_b] = self.elements(DOWN);
-        let a = self.cast(down_a);
-        let b = self.cast(down_b);
+        let a = self.cast(down_a, false);
+        let b = self.cast(down_b, false);
         let low_down = self.product(rank, hidden, false, &[gradient, b]);
         let inner = self.add(inner, rank, &[low_down, a]);
         // the gradients of up and gate: three new tensors beside the three that they are computed from
@@ -231,16 +374,16 @@ impl Layer<'_> {
         let of_down_a = self.factor(down_a, &[for_down_a, product, low_down]);
         let low = self.product(rank, width, false, &[a, product]);
         let of_down_b = self.factor(down_b, &[for_down_b, low, gradient]);
-        let b = self.cast(gate_b);
+        let b = self.cast(gate_b, false);
         let low_up = self.product(rank, width, false, &[of_up, b]);
-        let b = self.cast(gate_b);
+        let b = self.cast(gate_b, false);
         let low_gate = self.product(rank, width, false, &[of_gate, b]);
         let of_up_a = self.factor(gate_a, &[for_up_a, x, low_up]);
-        let up_a = self.cast(gate_a);
+        let up_a = self.cast(gate_a, false);
         let low = self.product(rank, hidden, false, &[up_a, x]);
         let of_up_b = self.factor(gate_b, &[for_up_b, low, of_up]);
         let of_gate_a = self.factor(gate_a, &[for_gate_a, x, low_gate]);
-        let gate_a = self.cast(gate_a);
+        let gate_a = self.cast(gate_a, false);
         let low = self.product(rank, hidden, false, &[gate_a, x]);
         let of_gate_b = self.factor(gate_b, &[for_gate_b, low, of_gate]);
         let weight = self.weight(UP);
@@ -259,10 +402,10 @@ impl Layer<'_> {
         let [a, b] = self.elements(OUTPUT);
         let for_a = self.draft.blank(self.numbers(a), false);
         let for_b = self.draft.blank(self.numbers(b), false);
-        let cast = self.cast(b);
+        let cast = self.cast(b, false);
         let low = self.product(rank, hidden, false, &[gradient, cast]);
         let of_a = self.factor(a, &[for_a, attended, low]);
-        let cast = self.cast(a);
+        let cast = self.cast(a, false);
         let other = self.product(rank, features, false, &[cast, attended]);
         let of_b = self.factor(b, &[for_b, other, gradient]);
         let weight = self.weight(OUTPUT);
@@ -278,7 +421,7 @@ impl Layer<'_> {
         let blanks =
             elements.map(|matrices| matrices.map(|numel| self.draft.blank(self.numbers(numel), false)));
         let lows = [0, 1, 2].map(|at| {
-            let b = self.cast(elements[at][1]);
+            let b = self.cast(elements[at][1], false);
             let features = self.features(linears[at])[1];
             self.product(rank, features, false, &[gradients[at], b])
         });
@@ -286,7 +429,7 @@ impl Layer<'_> {
         let factors = [0, 1, 2].map(|at| {
             let ([a, b], [for_a, for_b]) = (elements[at], blanks[at]);
             let of_a = self.factor(a, &[for_a, x, lows[at]]);
-            casts[at] = self.cast(a);
+            casts[at] = self.cast(a, false);
             let low = self.product(rank, hidden, false, &[casts[at], x]);
             [of_a, self.factor(b, &[for_b, low, gradients[at]])]
         });

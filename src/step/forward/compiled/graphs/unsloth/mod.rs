@@ -12,7 +12,8 @@ pub(in super::super) use forward::{answered, forward};
 
 use super::super::draft::{Draft, GATE, KEY, OUTPUT, QUERY, Sizes, UP, VALUE};
 use crate::dtype::Dtype;
-use crate::step::inductor::Call;
+use crate::step::inductor::{Call, Origin};
+use crate::step::ops::attention::Kernel;
 
 /// What the graphs of a layer are made from beside its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,34 @@ pub(in super::super) struct Own {
     pub is_quantised: bool,
     /// The tables of sines and cosines: their elements, and the type of these.
     pub rotary: (u64, Dtype),
+    /// Attention's kernel, and how it is given queries, keys and values.
+    pub kernel: Kernel,
+    pub attends: Attends,
+}
+
+/// How attention's kernel is given queries, keys and values (unsloth utils/attention_dispatch.py `run_attention`, `_training_sdpa`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Attends {
+    /// As they are, heads of keys for several of queries: flash.
+    Grouped,
+    /// Copies of them, as many heads of keys as of queries.
+    Copied,
+    /// The same where these were fewer, each repeated for its queries, as no kernel takes them grouped.
+    Repeated,
+    /// Copies of more tokens, so many in all: cuDNN.
+    Padded(u64),
+}
+
+impl Attends {
+    /// How a kernel is given them, of which heads of keys are `shared` by several of queries; cuDNN's is given so many tokens.
+    pub fn of(kernel: Kernel, shared: bool, padded: u64) -> Attends {
+        match (kernel, shared) {
+            (Kernel::Cudnn, _) => Attends::Padded(padded),
+            (Kernel::Flash, true) => Attends::Grouped,
+            (_, true) => Attends::Repeated,
+            (_, false) => Attends::Copied,
+        }
+    }
 }
 
 /// A graph being written, of those sizes.
@@ -63,6 +92,28 @@ impl<'s> Layer<'s> {
         (numel, self.sizes.dtype)
     }
 
+    /// The sizes that attention's kernel has.
+    fn of_kernel(&self) -> Sizes {
+        match self.own.attends {
+            Attends::Grouped | Attends::Copied => *self.sizes,
+            Attends::Repeated => Sizes { keys: self.sizes.queries, ..*self.sizes },
+            Attends::Padded(tokens) => Sizes { tokens, ..*self.sizes },
+        }
+    }
+
+    /// Whether what a kernel makes of copies lies head after head, so that it is copied token after token; the memory-efficient kernel's
+    /// does not.
+    fn lies_by_heads(&self) -> bool {
+        self.own.attends != Attends::Grouped && self.own.kernel != Kernel::Efficient
+    }
+
+    /// A copy of heads, or of a sum of them, that lies in another way and is written over nothing therefore.
+    fn copied(&mut self, of: &[usize], size: (u64, Dtype), returned: bool) -> usize {
+        let made = self.draft.made(size, Origin::Made, returned);
+        self.draft.simple(Call::Kernel, made, of);
+        self.of_tokens(made)
+    }
+
     /// Notes that a buffer's size is one of tokens.
     fn of_tokens(&mut self, buffer: usize) -> usize {
         self.draft.graph.buffers[buffer].of_any_tokens = true;
@@ -88,8 +139,8 @@ impl<'s> Layer<'s> {
     }
 
     /// A matrix of an adapter in the type of the products.
-    fn cast(&mut self, numel: u64) -> usize {
-        let made = self.draft.own(self.numbers(numel));
+    fn cast(&mut self, numel: u64, returned: bool) -> usize {
+        let made = self.draft.made(self.numbers(numel), Origin::Made, returned);
         self.draft.simple(Call::Kernel, made, &[self.argument]);
         made
     }
@@ -107,10 +158,14 @@ impl<'s> Layer<'s> {
 
     /// Queries or keys turned by their positions, or back.
     fn rotated(&mut self, of: usize, features: u64, returned: bool) -> usize {
-        let made = self.blank_rows(features, returned);
-        let other = self.draft.blank(self.numbers(1), false);
-        let [rotated, _] = self.draft.over(Call::Kernel, [made, other], &[of]);
+        let over = self.rotation(features, returned);
+        let [rotated, _] = self.draft.over(Call::Kernel, over, &[of]);
         rotated
+    }
+
+    /// Memory for these, and the number that stands for keys where queries are turned by themselves.
+    fn rotation(&mut self, features: u64, returned: bool) -> [usize; 2] {
+        [self.blank_rows(features, returned), self.draft.blank(self.numbers(1), false)]
     }
 }
 

@@ -2,7 +2,9 @@ use super::super::tests::sizes;
 use super::super::tests::written;
 use super::*;
 use crate::step::forward::compiled::graphs::unsloth::{answered, backward, forward};
+use crate::step::forward::stacks::unsloth::bucketed;
 use crate::step::inductor::{Graph, Line, Origin};
+use crate::step::ops::attention::Kernel;
 
 /// What PyTorch 2.11 generated of Unsloth's layers on compute capability 8.0 (`tools/unsloth_compiled_layers.py`).
 const GENERATED: &str = include_str!("../../../../../../tests/fixtures/compiled/unsloth.txt");
@@ -30,7 +32,7 @@ fn pooled(mut graph: Graph) -> Vec<String> {
 #[test]
 fn the_code_is_what_inductor_generates_of_unsloths_layers() {
     let layers: Vec<&str> = GENERATED.split("layer ").filter(|layer| !layer.is_empty()).collect();
-    assert_eq!(layers.len(), 4);
+    assert_eq!(layers.len(), 21);
     let mut wrong = Vec::new();
     for layer in layers {
         let (case, code) = layer.split_once('\n').expect("a case and its code");
@@ -39,8 +41,25 @@ fn the_code_is_what_inductor_generates_of_unsloths_layers() {
         let adapted = serde_json::json!({ "method": "lora" });
         let mut as_lora = case.clone();
         as_lora["method"] = adapted["method"].clone();
-        let own_of = Own { is_quantised, rotary: (32768 * 64, Dtype::Bf16) };
-        let sizes = sizes(&as_lora, true);
+        let mut sizes = sizes(&as_lora, true);
+        let kernel = match case["capability"].as_str() {
+            Some("9.0") => Kernel::Cudnn,
+            Some("7.5") => Kernel::Efficient,
+            _ => Kernel::Flash,
+        };
+        if kernel == Kernel::Efficient {
+            sizes.dtype = Dtype::F16;
+        }
+        let own_of = Own {
+            is_quantised,
+            rotary: (32768 * 64, Dtype::Bf16),
+            kernel,
+            attends: Attends::of(
+                kernel,
+                sizes.queries.heads > sizes.keys.heads,
+                sizes.sequences * bucketed(sizes.tokens / sizes.sequences),
+            ),
+        };
         let code = code.replace("backward\n", "\nbackward\n").replace("answered\n", "\nanswered\n");
         for generated in code.split("\n\n") {
             let (name, generated) = generated.split_once('\n').expect("a graph");
