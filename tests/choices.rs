@@ -478,3 +478,33 @@ fn whole_models_are_compiled_where_their_graphs_were_compared() {
         refuses(&link, message);
     }
 }
+
+/// Layers that Unsloth compiles are followed for any number of tokens and any rank: what a slider passes changes no kind of answer.
+#[test]
+fn unsloths_layers_are_followed_at_every_step_of_a_slider() {
+    let needs = |link: &str| {
+        let link = format!(
+            "m=Qwen/Qwen3-8B&method=qlora&st=unsloth&gc=offloaded&compile=layers&p=amp-bf16-weights&gpu=a100-sxm-80gb&{link}"
+        );
+        let answer = estimate(&share::decode(&format!("v=1&{link}")).scenarios[0]);
+        answer.memory.unwrap_or_else(|| panic!("{link}: {:?}", answer.issues)).needed().0
+    };
+    for steps in [
+        ["b=8&s=1023", "b=8&s=1024", "b=8&s=1025"],
+        ["b=8&r=8", "b=8&r=12", "b=8&r=16"],
+        ["b=7", "b=8", "b=9"],
+    ] {
+        let needed = steps.map(needs);
+        assert!(needed.is_sorted(), "{steps:?}: {needed:?}");
+    }
+    for gpu in ["t4", "rtx-3090", "h100-sxm-80gb", "b200-sxm", "rtx-5090"] {
+        let precision = if gpu == "t4" { "fp16" } else { "amp-bf16-weights" };
+        for model in ["Qwen/Qwen2.5-7B", "Qwen/Qwen3-4B", "meta-llama/Llama-2-7b-hf"] {
+            let link = format!(
+                "v=1&m={model}&method=qlora&st=unsloth&gc=offloaded&compile=layers&p={precision}&s=512&gpu={gpu}"
+            );
+            let answer = estimate(&share::decode(&link).scenarios[0]);
+            assert!(answer.memory.is_some(), "{link}: {:?}", answer.issues);
+        }
+    }
+}

@@ -28,7 +28,7 @@ const MIDDLE: [f64; 2] = [0.0001, 0.001];
 const ON_SEVERAL: [f64; 2] = [0.005, 0.11];
 
 /// A file of each library, and of each engine of several GPUs.
-const FILES: [(&str, &str); 14] = [
+const FILES: [(&str, &str); 17] = [
     ("embedder", include_str!("fixtures/scripts/embedder.py")),
     ("classifier", include_str!("fixtures/scripts/classifier.py")),
     ("grpo", include_str!("fixtures/scripts/grpo.py")),
@@ -43,6 +43,9 @@ const FILES: [(&str, &str); 14] = [
     ("pictures", include_str!("fixtures/scripts/pictures.py")),
     ("trl-pictures", include_str!("fixtures/scripts/trl-pictures.py")),
     ("unsloth", include_str!("fixtures/scripts/unsloth.py")),
+    ("distil", include_str!("fixtures/scripts/distil.py")),
+    ("gkd", include_str!("fixtures/scripts/gkd.py")),
+    ("ppo", include_str!("fixtures/scripts/ppo.py")),
 ];
 
 fn linked(link: &str) -> Scenario {
@@ -249,6 +252,25 @@ fn a_file_that_runs_takes_what_is_shown() {
         errors.sort_by(f64::total_cmp);
         assert!(errors[errors.len() / 2] <= limit, "{errors:?}");
     }
+}
+
+/// trl's trainers but those of SFT and reward models are given an optimizer that `Trainer` has no name for, or none is written.
+#[test]
+fn an_optimizer_without_a_name_is_made_in_the_file() {
+    let of = |task: &str, method: &str| {
+        script(&linked(&format!(
+            "v=1&task={task}&m=Qwen/Qwen2.5-0.5B&method={method}&o=adam&mask=padded&st=trl&s=1024&gpu=a100-sxm-80gb"
+        )))
+    };
+    let sft = of("sft", "lora").expect("SFTTrainer makes it");
+    assert!(sft.contains("optimizer_cls_and_kwargs=(torch.optim.Adam, {"), "{sft}");
+    let dpo = of("dpo", "full").expect("it is handed over");
+    assert!(
+        dpo.contains("optimizers=(torch.optim.Adam(model.parameters(), lr=LEARNING_RATE), None)"),
+        "{dpo}"
+    );
+    assert!(!dpo.contains("optimizer_cls_and_kwargs"), "{dpo}");
+    assert_eq!(of("dpo", "lora").expect_err("adapters are made later").field, Field::Optimizer);
 }
 
 /// What is written is read back as the same run: what a loop says in no call stands in the link of its first lines.

@@ -2,7 +2,7 @@
 
 HEADROOM is the command, each LINK what follows `#` in a share link. Needs torch, transformers, peft, bitsandbytes, datasets, trl and
 liger-kernel, of embeddings sentence-transformers, with pictures pillow, in the versions that the files name, a CUDA device (one whose kernels do nothing will do), and on PYTHONPATH the
-folder of the null device (tools/null_device: measure.py). Weights, tokenizer and data are made up here, and three steps are run; all
+folder of the null device (tools/null_device: measure.py); of PPO trl 1.12, first on PYTHONPATH. Weights, tokenizer and data are made up here, and three steps are run; all
 else is the file as it is written. A file for several GPUs (deepspeed for ZeRO) is run as the first of a group whose collectives move nothing. On a device with too little memory (NULLCUDA_TOTAL_GIB) the error is printed, with the line of
 Python that met it: what `headroom oom` is held against.
 """
@@ -18,6 +18,11 @@ import warnings
 from pathlib import Path
 
 MODELS = Path(__file__).parent.parent / "data" / "models"
+
+
+def published(model):
+    """The config of a model of the catalogue."""
+    return json.loads((MODELS / (model.replace("/", "__") + ".json")).read_text())
 
 
 def run(text, config, scenario):
@@ -37,23 +42,23 @@ def run(text, config, scenario):
 
     task = scenario["task"]
     case = dict(task=task, prompt=scenario["prompt-length"], batch=scenario["batch-size"], seq=scenario["seq-length"], labels=None,
-                rollouts=scenario["rollouts"])
+                rollouts=scenario["rollouts"], divergence=scenario["divergence"])
     looks = task != "generate" and scenario["images"] > 0
     if looks:
         case.update(images=scenario["images"], image_size=[scenario["image-height"], scenario["image-width"]], frames=1)
 
-    def from_pretrained(_, dtype, attn_implementation, device_map=None, quantization_config=None, config=None, num_labels=None):
-        assert (num_labels is not None) == (task in SCORING)
+    def from_pretrained(name, dtype, attn_implementation, device_map=None, quantization_config=None, config=None, num_labels=None):
+        assert (num_labels is not None) == (task in SCORING) or task == "ppo"
         places = {"fsdp2": (None, "cpu"), "zero3": (None,)}
         assert device_map in places.get(engine, ({"": 0},)), device_map
         if engine == "zero3" and (scenario["stack"] != "trl" or quantization_config is not None):
             # made whole here, and divided when the engine is made; trl's Trainer has its arguments by now, and weights are divided at once
             from transformers.integrations.deepspeed import unset_hf_deepspeed_config
             unset_hf_deepspeed_config()
-        config = config or a_config(None)
+        config = config or a_config(name)
         if num_labels is not None:
             config.num_labels, config.get_text_config().pad_token_id = num_labels, 0
-        own = getattr(transformers, LOOKING if sees else CLASSES[2 if task == "embed" else task in SCORING])
+        own = getattr(transformers, LOOKING if sees else CLASSES[2 if task == "embed" else num_labels is not None])
         measure.model_class = lambda _: own
         keywords = dict(attn_implementation=attn_implementation)
         if quantization_config is None and engine == "fsdp2":
@@ -75,12 +80,18 @@ def run(text, config, scenario):
             return rank_steps.on_the_cpu(quantised, config, dtype, keywords, None)
         return measure.build_4bit(quantised, config, dtype, keywords, "cuda")
 
-    def a_config(_):
-        own = dict(config)
+    def a_config(name):
+        # a teacher is another model
+        own = dict(published(name) if name == scenario["teacher"] else config)
         return transformers.AutoConfig.for_model(own.pop("model_type"), **own)
 
     def loaded(*given, **named):
         model = from_pretrained(*given, **named)
+        if task == "ppo":
+            # as configs of checkpoints and those of their generation have it
+            model.config.use_cache = True
+            if hasattr(model, "generation_config"):
+                model.generation_config.use_cache = True
         if looks:
             # what is read off the device is answered as the pictures' grid has it
             whole = dict(measure.DEFAULTS, **case)
@@ -103,7 +114,7 @@ def run(text, config, scenario):
     # sentence-transformers reads both from a folder
     if task != "embed":
         transformers.AutoConfig.from_pretrained = a_config
-        transformers.AutoTokenizer.from_pretrained = lambda _: tokenizer()
+        transformers.AutoTokenizer.from_pretrained = lambda *_, **__: tokenizer()
     transformers.PreTrainedModel.save_pretrained = lambda *_, **__: None
     # texts of a row's length: a word is a token, and the end of a text one more
     rows = (4 * scenario["batch-size"] * scenario["gradient-accumulation"] + 8) * scenario["gpus"]
@@ -117,6 +128,8 @@ def run(text, config, scenario):
         columns = {name: [words + " w"] * rows for name in names}
     elif task == "classify":
         columns = {"text": [words + " w"] * rows, "label": [0] * rows}
+    elif task == "ppo":
+        columns = {"prompt": [" ".join(["w"] * scenario["prompt-length"])] * rows}
     elif task == "reward":
         columns = {"chosen": [words] * rows, "rejected": [words] * rows}
     else:
@@ -193,7 +206,10 @@ def answer_trl(module, kind, few, case, from_pretrained):
     real, trainer = getattr(module, kind + "Config"), getattr(module, kind + "Trainer")
 
     def config(use_vllm=None, vllm_mode=None, vllm_gpu_memory_utilization=None, **keywords):
-        assert (case["rollouts"] == "server") == bool(use_vllm) or case["task"] not in ("grpo", "rloo")
+        asks = case["task"] in ("grpo", "rloo") or case["task"] == "distil" and kind == "Distillation"
+        assert (case["rollouts"] == "server") == bool(use_vllm) or not asks
+        if case["task"] == "ppo":
+            keywords["total_episodes"] = 3 * keywords["per_device_train_batch_size"] * keywords["gradient_accumulation_steps"]
         return real(**few, **keywords)
 
     def made(**keywords):
@@ -202,6 +218,11 @@ def answer_trl(module, kind, few, case, from_pretrained):
         if case["task"] in ("grpo", "rloo"):
             import trl_steps
             return trl_steps.with_answers(case, trainer, keywords)
+        if case["task"] == "distil":
+            import trl_steps
+            # as a published config has it; DistillationTrainer switches it off
+            keywords["teacher_model"].config.use_cache = kind == "GKD"
+            return trl_steps.taught_by(case, trainer(**keywords))
         return trainer(**keywords)
     trainer.save_model = lambda *_: None
     # the reference, which trl loads by the model's name
@@ -234,6 +255,9 @@ def tokenizer():
 
 def answer_as_data_would(scenario, case, known):
     """A device without data reads back zeros: what is asked of the data is answered as it is."""
+    if case["task"] == "ppo":
+        import ppo_steps
+        return ppo_steps.answer_as_data_would(dict(case, attention_mask=scenario["mask"]))
     if scenario["stack"] == "trl" or case["task"] in ("classify", "embed"):
         import trl_steps
         mask = scenario["mask"] if scenario["mask"] == "padding-free" or case["task"] != "sft" else "ones"
@@ -262,7 +286,7 @@ def main():
             continue
         text, answer = written.stdout, json.loads(estimated.stdout)
         scenario = answer["scenario"]
-        config = json.loads((MODELS / (scenario["model"].replace("/", "__") + ".json")).read_text())
+        config = published(scenario["model"])
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(Path(__file__).parent)]))
         # numbers that are read back are those that were copied there: how many labels count, where DDP's buckets lie
         environment["NULLCUDA_REMEMBER"] = "1"

@@ -504,6 +504,11 @@ def taught(case, model, trainer, args, data, more):
     teacher = {**own, "method": "full", "use_cache": case["divergence"] in BETAS, **case["teacher"]}
     made = trainer(model=model, teacher_model=build({**measure.DEFAULTS, **OWN, **teacher}), args=args, train_dataset=data,
                    processing_class=tokenizer(), **more)
+    return taught_by(case, made)
+
+
+def taught_by(case, made):
+    """The same of one that is made already."""
     if case["divergence"] in BETAS:
         return unstopped(case, made) if case["rollouts"] == "transformers" else made
     length = case["seq"] - case["prompt"]

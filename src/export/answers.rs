@@ -17,11 +17,17 @@ pub(super) enum Value {
 pub(super) fn generation(scenario: &Scenario) -> Vec<(&'static str, Value)> {
     let number = |number: u64| Value::Number(number.to_string());
     let referred = scenario.answers.reference == Reference::Scored;
-    let mut arguments = vec![
-        ("max_completion_length", number(scenario.sequence.saturating_sub(scenario.answers.prompt))),
-        ("num_generations", number(scenario.answers_to_a_prompt())),
-        ("beta", Value::Number(if referred { "0.04" } else { "0.0" }.to_owned())),
-    ];
+    let mut arguments = completions(scenario);
+    arguments.insert(1, ("num_generations", number(scenario.answers_to_a_prompt())));
+    arguments.insert(2, ("beta", Value::Number(if referred { "0.04" } else { "0.0" }.to_owned())));
+    arguments
+}
+
+/// How long answers are, and who generates them: what `DistillationConfig` is told as well.
+pub(super) fn completions(scenario: &Scenario) -> Vec<(&'static str, Value)> {
+    let number = |number: u64| Value::Number(number.to_string());
+    let length = scenario.sequence.saturating_sub(scenario.answers.prompt);
+    let mut arguments = vec![("max_completion_length", number(length))];
     match (scenario.answers.rollouts, scenario.reserve.vllm) {
         (Rollouts::Transformers, _) => arguments.push(("use_vllm", Value::Switch(false))),
         (Rollouts::Server, 0) => {

@@ -35,5 +35,9 @@ pub(super) fn by_unsloth(reader: &mut Reader) {
     if reader.scenario.compiles_as_unsloth() {
         let why = "Unsloth compiles the layers under checkpoints unless UNSLOTH_COMPILE_DISABLE=1 is set";
         reader.assume("compile", Compile::Layers.slug(), why);
+    } else if reader.scenario.compile != Compile::Off {
+        // as it was before this was read
+        let why = "layers that Unsloth compiles are not followed of such a run: one operation at a time";
+        reader.assume("compile", Compile::Off.slug(), why);
     }
 }

@@ -162,9 +162,6 @@ pub(super) fn read(reader: &mut Reader) {
     if is_of_pairs {
         preferences::settings(reader);
     }
-    if reader.scenario.stack == Stack::Unsloth {
-        compiled::by_unsloth(reader);
-    }
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }
@@ -172,6 +169,10 @@ pub(super) fn read(reader: &mut Reader) {
         evaluation(reader);
     }
     pictures(reader);
+    // which of its layers are followed hangs on all that was read
+    if reader.scenario.stack == Stack::Unsloth {
+        compiled::by_unsloth(reader);
+    }
     reader.pass(|name| among(IDLE, name));
 }
 

@@ -78,8 +78,15 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
     other.into_iter().find(|other| Answer::of_tensors(other.clone()).fit().is_some()).unwrap_or(first)
 }
 
+/// A way over several GPUs with the scenario's own 16-bit weights, where FSDP2's shards are float32 and hold twice as much.
+fn over_its_weights(scenario: &Scenario, usual: &Scenario) -> Option<Scenario> {
+    let mut other = Scenario { precision: scenario.precision, ..usual.clone() };
+    other.compute_in_its_weights();
+    (other.precision != usual.precision && other.precision != scenario.precision).then_some(other)
+}
+
 /// The fewest GPUs on which the scenario fits under any engine of its training library, as [`on_gpus`] has it where that takes no more
-/// than another, with expandable segments where it does not without, each with a micro-batch of its own, or those that share layers with
+/// than another, or over the scenario's own 16-bit weights, with expandable segments where it does not without, each with a micro-batch of its own, or those that share layers with
 /// one of theirs and as many sequences in a step: any number of a machine ([`Cluster::per_node`](crate::scenario::Cluster::per_node)), or several
 /// whole machines; none where not even the largest of [`GPU_COUNTS`] does.
 ///
@@ -117,11 +124,16 @@ pub(super) fn fewest_between(
     // more need not hold whatever fewer do: shards of eight experts are no smaller on sixteen GPUs, and what is gathered of them is larger
     for gpus in counts {
         if gpus.is_multiple_of(divided) {
-            let usual = held(on_gpus(scenario, gpus), recorded);
+            let usual = on_gpus(scenario, gpus);
+            let over_its_weights = over_its_weights(scenario, &usual);
+            let usual = held(usual, recorded);
             if let Ok(Some(_)) = usual {
                 return usual;
             }
             none = none.and(usual);
+            if let Some(layout) = over_its_weights.and_then(|way| held(way, recorded).ok().flatten()) {
+                return Ok(Some(layout));
+            }
         }
         let Some(divisions) = divisions.as_ref().filter(|_| gpus > 1) else { continue };
         let engines = divisions.engines().iter().filter(|sharding| {
@@ -253,6 +265,17 @@ mod tests {
                 assert_ne!(fewer.verdict(), Some(Verdict::Fits), "{model} on {card}");
             }
         }
+    }
+
+    /// FSDP2's shards are float32 where nothing is said: twice what the run's own weights take.
+    #[test]
+    fn fewer_hold_the_weights_that_the_run_has() {
+        let scenario = full("meta-llama/Llama-3.3-70B-Instruct", "h100-sxm-80gb");
+        let layout = fewest_gpus(&scenario).expect("it is followed").expect("some hold it");
+        assert_eq!((layout.gpus, layout.scenario.precision), (16, Precision::Bf16));
+        let wide = on_gpus(&scenario, 16);
+        assert_eq!(wide.precision, Precision::AmpBf16);
+        assert!(held(wide, &Recorded::default()).expect("it is followed").is_none());
     }
 
     #[test]

@@ -124,18 +124,19 @@ impl Scenario {
         shares.get(shares.partition_point(|percent| !starts(percent))).copied()
     }
 
-    /// The share of a single card that a vLLM beside the training usually has, in percent: the library's default, or as much as it needs to
-    /// start; none on several GPUs, some of which may be vLLM's own, and where its budget is not followed.
+    /// The share of each card that a vLLM beside the training usually has, in percent: the library's default, or as much as it needs to
+    /// start; none where its budget is not followed, but under Unsloth, whose vLLM and training have the same weights.
     pub(super) fn usual_vllm_share(&self) -> u64 {
         let usual = if self.lends_weights() { UNSLOTH_SHARE } else { TRL_SHARE };
         let beside = self.with_vllm_share(usual);
-        if self.cluster.is_many() || !beside.asks_a_generator() {
+        if !beside.asks_a_generator() {
             return 0;
         }
         let Ok(architecture) = beside.architecture() else { return 0 };
         match budget(&beside, &architecture, beside.sequence) {
             Ok(budget) if budget.starts() => usual,
             Ok(_) => beside.least_vllm_share().unwrap_or(usual),
+            Err(_) if self.lends_weights() => usual,
             Err(_) => 0,
         }
     }

@@ -68,7 +68,7 @@ impl Scenario {
                 (usual.batch, usual.answers.reference) = (8, Reference::None);
             }
         }
-        // one card is all that there is for the answers too
+        // the cards of the training generate too: `vllm_mode` is "colocate" by default (trl 1.16 trainer/grpo_config.py)
         if matches!(self.task, Task::Grpo | Task::Rloo) {
             usual.reserve.vllm = self.usual_vllm_share();
         }

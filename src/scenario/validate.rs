@@ -16,8 +16,8 @@ use tasks::{answered_elsewhere, of_another_task, of_policy, small_groups, text_a
 
 use super::keys::keys;
 use super::{
-    Allocator, AttentionKernel, Checkpointing, Compile, Field, Issue, Lengths, Mask, Method, Precision,
-    Scenario, Severity, Stack, Task,
+    Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, Mask, Method, Precision, Scenario,
+    Severity, Stack, Task,
 };
 
 impl Scenario {
@@ -167,11 +167,13 @@ fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
         let note = Issue::new(Severity::Note, Field::Allocator, message);
         issues.push(note.with_fix("choose expandable segments"));
     }
-    if scenario.checkpointing != Checkpointing::Off && scenario.compile == Compile::Off {
+    let more = scenario.architecture().ok().and_then(|own| scenario.compiled_takes_more(&own));
+    if let Some(more) = more {
         let message = format!(
-            "layers run one operation at a time (UNSLOTH_COMPILE_DISABLE=1); compiled ones, the default of {}, took 2 to 8 % \
-             more at the peak",
-            Stack::Unsloth.label()
+            "layers run one operation at a time (UNSLOTH_COMPILE_DISABLE=1); compiled ones, the default of {}, need up to {} more \
+             at the peak: three tensors of the feed-forward network's width",
+            Stack::Unsloth.label(),
+            more.in_binary_unit()
         );
         let note = Issue::new(Severity::Note, Field::Compile, message);
         let is_followed = scenario.compiles_as_unsloth();

@@ -133,14 +133,16 @@ impl<'a> Ready<'a> {
         gpu: &Gpu,
         run: impl FnOnce(&Ready<'_>) -> Result<R, Issue>,
     ) -> Result<R, Issue> {
-        if let Some(otherwise) = scenario.compiled_otherwise() {
-            return Err(otherwise);
-        }
         let job = Job::from(scenario);
         let others = job.others()?;
         let all: Vec<&Architecture> =
             others.iter().map(|other| other.as_deref().unwrap_or(architecture)).collect();
-        run(&Ready::of(&job, &all, gpu)?)
+        let ready = Ready::of(&job, &all, gpu)?;
+        // what is refused however layers run comes first
+        match scenario.compiled_otherwise() {
+            Some(otherwise) => Err(otherwise),
+            None => run(&ready),
+        }
     }
 
     /// Puts the models on a machine, with those layers by themselves that are `apart`.

@@ -54,7 +54,7 @@ fn how_sure(band: &Band) -> Vec<String> {
         true => format!("What was allocated was off by less than {:.1} % in each of {of}.", band.percent),
     };
     let compiled = (band.more_percent > band.percent).then(|| {
-        format!("Layers are followed one operation at a time; compiled ones, as Unsloth has them by default, took up to {:.1} % more.", band.more_percent)
+        format!("Layers are followed one operation at a time; compiled ones, as Unsloth has them by default, may need up to {:.1} % more.", band.more_percent)
     });
     let floor = floored.then(|| {
         format!("No less than {REAL_GPU_PERCENT:.1} % is claimed all the same: most runs are of PyTorch’s own code over a device that computes nothing, and where such a run was made on a real card too, the two differed by up to that.")

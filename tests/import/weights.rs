@@ -409,9 +409,15 @@ fn layers_that_unsloth_compiles_are_read() {
     assert_eq!(off.scenario.compile, Compile::Off);
     assert!(off.taken.iter().any(|taken| taken.key == "compile"));
 
-    // Hopper's attention was not compared
-    let elsewhere = read_over(cell, |base| base.gpu = GpuChoice::Catalogue("h100-sxm-80gb".into()));
+    let hopper = read_over(cell, |base| base.gpu = GpuChoice::Catalogue("h100-sxm-80gb".into()));
+    assert_eq!(hopper.scenario.compile, Compile::Layers);
+    // graphs of V100's were not compared, whatever stood there before
+    let elsewhere = read_over(cell, |base| {
+        base.gpu = GpuChoice::Catalogue("v100-sxm2-32gb".into());
+        base.compile = Compile::Layers;
+    });
     assert_eq!(elsewhere.scenario.compile, Compile::Off);
+    assert!(elsewhere.assumed.iter().any(|assumed| assumed.key == "compile"));
 
     let trl =
         import::read("model_name_or_path: Qwen/Qwen3-4B\nuse_peft: true\nbf16: true\n", &compiled.scenario);

@@ -12,10 +12,12 @@ mod float8;
 mod generate;
 mod parts;
 pub(super) mod pictures;
+mod policy;
 mod python;
 mod qat;
 mod run;
 mod saving;
+mod taught;
 mod transformers;
 mod trl;
 mod unsloth;
@@ -74,6 +76,7 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
         Stack::Transformers if classifies => (classifier::SAID, classifier::script),
         Stack::Transformers if !scenario.task.trains() => (generate::SAID, generate::script),
         Stack::Transformers | Stack::Liger => (transformers::SAID, transformers::script),
+        Stack::Trl if scenario.task == Task::Ppo => (policy::SAID, policy::script),
         Stack::Trl => (trl::SAID, trl::script),
         Stack::Unsloth => (unsloth::SAID, unsloth::script),
         Stack::Torchtune | Stack::Torchtitan | Stack::Litgpt | Stack::Megatron => {

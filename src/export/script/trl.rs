@@ -1,8 +1,9 @@
-//! trl's trainers: fine-tuning, preferences, reward models, GRPO and RLOO.
+//! trl's trainers: fine-tuning, preferences, reward models, GRPO and RLOO, distillation.
 
 use super::pictures;
 use super::python::{Call, boolean, string};
 use super::run::Run;
+use super::taught;
 use crate::export::answers::{self, Value};
 use crate::export::projected::trainers_name;
 use crate::export::rate::learning_rate;
@@ -17,6 +18,9 @@ pub(super) const SAID: &[&str] = &[
     "rollouts",
     "vllm-percent",
     "vllm-sleep",
+    "teacher",
+    "teacher-weights",
+    "divergence",
     "adapter",
     "lora-dropout",
     "train-embeddings",
@@ -42,7 +46,8 @@ struct Trainer {
 
 impl Trainer {
     /// What trains for a task.
-    fn of(task: Task) -> Result<Trainer, Issue> {
+    fn of(scenario: &Scenario) -> Result<Trainer, Issue> {
+        let task = scenario.task;
         let refuse = |message| {
             Err(Issue::error(Field::Task, message).with_fix("choose fine-tuning, a preference or GRPO"))
         };
@@ -55,13 +60,11 @@ impl Trainer {
             Task::Reward => ("trl", "Reward"),
             Task::Grpo => ("trl", "GRPO"),
             Task::Rloo => ("trl", "RLOO"),
-            Task::Classify | Task::Embed => return refuse("trl has no trainer for this task"),
-            Task::Ppo => {
-                return refuse("no file is written for PPO, whose trainer trl 1.13 and later no longer have");
+            Task::Classify | Task::Embed | Task::Ppo => {
+                return refuse("trl 1.16 has no trainer for this task");
             }
-            Task::Distil => {
-                return refuse("no file is written for distillation");
-            }
+            Task::Distil if scenario.learns_by_gkd() => ("trl.experimental.gkd", "GKD"),
+            Task::Distil => ("trl", "Distillation"),
             Task::Generate => return refuse("no file is written for a model that generates"),
         };
         let (data, columns) = match task {
@@ -69,8 +72,11 @@ impl Trainer {
             Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => {
                 ("trl-lib/ultrafeedback_binarized", "with columns \"chosen\" and \"rejected\"")
             }
-            Task::Grpo | Task::Rloo => ("trl-lib/tldr", "with a column \"prompt\""),
-            Task::Sft | Task::Classify | Task::Embed | Task::Ppo | Task::Distil | Task::Generate => {
+            Task::Distil if scenario.learns_by_gkd() => {
+                ("trl-lib/chatbot_arena_completions", "with a column \"messages\"")
+            }
+            Task::Grpo | Task::Rloo | Task::Distil => ("trl-lib/tldr", "with a column \"prompt\""),
+            Task::Sft | Task::Classify | Task::Embed | Task::Ppo | Task::Generate => {
                 ("stanfordnlp/imdb", "with a column \"text\" or conversations")
             }
         };
@@ -80,16 +86,15 @@ impl Trainer {
 
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
-    let Trainer { module, name, mut data, mut columns } = Trainer::of(scenario.task)?;
+    let Trainer { module, name, mut data, mut columns } = Trainer::of(scenario)?;
     if run.looks() {
         [data, columns] = pictures::data(scenario.task);
     }
     // a processor has a template of its own
-    let talks = has_conversations(scenario.task) && !run.looks();
+    let talks = has_conversations(scenario) && !run.looks();
     let (trainer, config) = (format!("{name}Trainer"), format!("{name}Config"));
     refuse(scenario)?;
-    let vllm = scenario.task.is_online() && !scenario.generates_itself();
-    let trl = match (vllm, scenario.savings.loss) {
+    let trl = match (scenario.asks_a_generator(), scenario.savings.loss) {
         (true, _) => "trl[vllm]==1.16.*",
         // what was measured of the versions that make all logits
         (false, LossKernel::Full) if scenario.task == Task::Sft => "trl==1.6.*",
@@ -108,15 +113,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let named = trainers_name(scenario)?;
     let own = match named {
         Some(_) => String::new(),
-        None => {
-            let (class, settings) = run.optimizer()?;
-            let rate = ("lr", "LEARNING_RATE".to_owned());
-            let settings: Vec<String> = std::iter::once(rate)
-                .chain(settings)
-                .map(|(name, value)| format!("{}: {value}", string(name)))
-                .collect();
-            format!("    optimizer_cls_and_kwargs=({class}, {{{}}}),\n", settings.join(", "))
-        }
+        None => own_optimizer(run)?,
     };
     if run.scenario.cluster.is_zero() {
         packages.push("deepspeed==0.19.*");
@@ -133,14 +130,15 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     };
     let parts = [
         run.header(&packages),
-        if vllm && scenario.reserve.vllm == 0 { SERVER } else { "" }.to_owned(),
+        if scenario.asks_a_server() { SERVER } else { "" }.to_owned(),
         "\n".to_owned(),
         run.environment(&[]),
         imports(run, named.is_none()),
         format!("from {module} import {config}, {trainer}\n"),
         format!(
-            "\nMODEL = {}\nDATA = {}  # of the Hub, {columns}\nLEARNING_RATE = {:e}\n",
+            "\nMODEL = {}\n{}DATA = {}  # of the Hub, {columns}\nLEARNING_RATE = {:e}\n",
             run.model(),
+            run.teachers_name()?,
             string(data),
             learning_rate(scenario)
         ),
@@ -156,9 +154,13 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         run.config().0,
         format!("{before}{}model = {}\n", run.loading(), run.loaded()?.written(0)),
         run.freezes(),
+        run.teacher(),
         if talks { TOKENIZER } else { "" }.to_owned(),
+        if scenario.learns_by_gkd() { PADDING } else { "" }.to_owned(),
         if run.looks() { run.processor() } else { String::new() },
-        format!("trainer = {trainer}(\n    model=model,\n    args={args},\n"),
+        format!("trainer = {trainer}(\n    model=model,\n"),
+        if scenario.task.has_teacher() { "    teacher_model=teacher,\n" } else { "" }.to_owned(),
+        format!("    args={args},\n"),
         if talks { "    processing_class=tokenizer,\n" } else { "" }.to_owned(),
         if run.looks() { "    processing_class=processor,\n" } else { "" }.to_owned(),
         if scenario.task.is_online() { "    reward_funcs=reward,\n" } else { "" }.to_owned(),
@@ -169,6 +171,28 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         format!(")\n{}", run.saves_the_model()),
     ];
     Ok(parts.concat())
+}
+
+/// An optimizer that the `Trainer` has no name for. Trainers of SFT and reward models make it themselves; the others are given it, which is
+/// before they have made adapters or divided anything.
+fn own_optimizer(run: &Run<'_>) -> Result<String, Issue> {
+    let scenario = run.scenario;
+    let (class, settings) = run.optimizer()?;
+    if matches!(scenario.task, Task::Sft | Task::Reward) {
+        let rate = ("lr", "LEARNING_RATE".to_owned());
+        let settings: Vec<String> = std::iter::once(rate)
+            .chain(settings)
+            .map(|(name, value)| format!("{}: {value}", string(name)))
+            .collect();
+        return Ok(format!("    optimizer_cls_and_kwargs=({class}, {{{}}}),\n", settings.join(", ")));
+    }
+    if scenario.method != Method::Full || scenario.cluster.is_many() {
+        let message = "trl's trainer for this task makes adapters and divides weights itself, and makes only optimizers that transformers has a name for";
+        return Err(Issue::error(Field::Optimizer, message).with_fix("choose AdamW, 8-bit AdamW or SGD"));
+    }
+    let made = Call::new(class).with("model.parameters()").keyword("lr", "LEARNING_RATE");
+    let made = settings.into_iter().fold(made, |call, (name, value)| call.keyword(name, value));
+    Ok(format!("    optimizers=({}, None),\n", made.written(1)))
 }
 
 /// Where the answers come from that no GPU of the training generates.
@@ -191,9 +215,12 @@ if tokenizer.chat_template is None:
     tokenizer.chat_template = \"{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\\n{% endfor %}\"
 ";
 
+/// GKDTrainer's collator stops at a tokenizer that has no token to pad with.
+const PADDING: &str = "tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token\n";
+
 /// Whether the data that it is tried on are conversations.
-fn has_conversations(task: Task) -> bool {
-    task.is_of_preferences() || task == Task::Reward
+fn has_conversations(scenario: &Scenario) -> bool {
+    scenario.task.is_of_preferences() || scenario.task == Task::Reward || scenario.learns_by_gkd()
 }
 
 /// What these trainers have no argument for.
@@ -241,8 +268,9 @@ fn imports(run: &Run<'_>, own_optimizer: bool) -> String {
         lines.push("from peft import LoraConfig");
     }
     let config = scenario.dropout.map(|_| "AutoConfig");
-    let quantization = (scenario.method == Method::Qlora).then_some("BitsAndBytesConfig");
-    let tokenizer = (has_conversations(scenario.task) && !run.looks()).then_some("AutoTokenizer");
+    let quantised = scenario.method == Method::Qlora || run.has_teacher_in_4_bits();
+    let quantization = quantised.then_some("BitsAndBytesConfig");
+    let tokenizer = (has_conversations(scenario) && !run.looks()).then_some("AutoTokenizer");
     let processor = run.looks().then_some("AutoProcessor");
     let names = [config, Some(run.class()), tokenizer, processor, quantization];
     let names: Vec<&str> = names.into_iter().flatten().collect();
@@ -289,7 +317,9 @@ pub(super) fn arguments(
         .keyword("per_device_train_batch_size", scenario.batch)
         .keyword("gradient_accumulation_steps", scenario.accumulation);
     let call = match scenario.task {
-        Task::Grpo | Task::Rloo => generation(scenario, call),
+        Task::Grpo | Task::Rloo => with_values(answers::generation(scenario), call),
+        Task::Distil if scenario.learns_by_gkd() => taught::gkd(scenario, call),
+        Task::Distil => with_values(answers::completions(scenario), call),
         Task::Simpo => call
             .keyword("max_length", scenario.sequence)
             .keyword("loss_type", "\"simpo\"")
@@ -303,7 +333,6 @@ pub(super) fn arguments(
         | Task::Cpo
         | Task::Reward
         | Task::Ppo
-        | Task::Distil
         | Task::Generate => call.keyword("max_length", scenario.sequence),
     };
     let precomputed = precomputed && !scenario.task.is_online();
@@ -326,9 +355,9 @@ pub(super) fn arguments(
     run.evaluation_arguments(run.saving_arguments(run.engine_arguments(call)))
 }
 
-/// How answers come about, in Python.
-fn generation(scenario: &Scenario, call: Call) -> Call {
-    answers::generation(scenario).into_iter().fold(call, |call, (name, value)| match value {
+/// A call with such arguments, in Python.
+fn with_values(values: Vec<(&'static str, Value)>, call: Call) -> Call {
+    values.into_iter().fold(call, |call, (name, value)| match value {
         Value::Number(number) => call.keyword(name, number),
         Value::Switch(on) => call.keyword(name, boolean(on)),
         Value::Word(word) => call.keyword(name, string(word)),

@@ -175,7 +175,9 @@ fn mixed(reader: &mut Reader) {
         Some(said) if never(&said) => reader.idle.push(said.said),
         Some(said) => {
             reader.set("rollouts", Rollouts::Transformers.slug(), &said.said);
-            reader.leave(&said.said, AT_ONCE);
+            if !always {
+                reader.leave(&said.said, AT_ONCE);
+            }
         }
         None => {
             reader.assume("rollouts", Rollouts::Transformers.slug(), "lmbda is 0.5 by default in trl 1.16");

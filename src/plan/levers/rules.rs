@@ -136,6 +136,9 @@ pub(super) static RULES: &[Rule] = &[
     once("compile", Cost::Time, |s| {
         if s.stack == Stack::Transformers && s.task.trains() {
             s.compile = Compile::Layers;
+        } else if s.stack == Stack::Unsloth {
+            // UNSLOTH_COMPILE_DISABLE=1: its own functions write over what a compiled layer makes anew
+            s.compile = Compile::Off;
         }
     }),
     once("qat-layers", Cost::Training, |s| {

@@ -106,6 +106,8 @@ impl<'a> Rounds<'a> {
         [each, times]: [u64; 2],
     ) {
         let run = self.different(times);
+        // behind the scores of all answers, and behind their advantages
+        self.machine.with(|state| state.empty_cache());
         for number in 1..=run {
             self.notes.forget_work(act);
             let begins = (number - 1).is_multiple_of(each.max(1));

@@ -63,6 +63,8 @@ impl<'a> Model<'a> {
     pub(in crate::step::forward) fn judged(&self, batch: Batch, prompt: u64) -> Tensor<'a> {
         self.scoring(batch, |pass| match self.member.head {
             HeadKind::Language => {
+                // behind the log-probabilities of what was generated (`del logits; empty_cache()`)
+                self.machine.with(|state| state.empty_cache());
                 let given = pass.trainers_inputs();
                 let (logits, shared, returned) = pass.policy_logits();
                 drop((given, shared));
