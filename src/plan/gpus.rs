@@ -99,7 +99,7 @@ fn over_its_weights(scenario: &Scenario, usual: &Scenario) -> Option<Scenario> {
 /// let mut scenario = Scenario { gpu: GpuChoice::Catalogue("a100-sxm-40gb".into()), ..Scenario::default() };
 /// scenario.change(|scenario| scenario.method = Method::Full);
 /// let layout = fewest_gpus(&scenario)?.expect("an 8B model is held by some");
-/// assert_eq!(layout.gpus, 4);
+/// assert_eq!(layout.gpus, 3);
 /// # Ok::<(), headroom::scenario::Issue>(())
 /// ```
 pub fn fewest_gpus(scenario: &Scenario) -> Result<Option<Layout>, Issue> {
@@ -123,19 +123,23 @@ pub(super) fn fewest_between(
     let mut none = Ok(None);
     // more need not hold whatever fewer do: shards of eight experts are no smaller on sixteen GPUs, and what is gathered of them is larger
     for gpus in counts {
+        let mut over_its_own = None;
         if gpus.is_multiple_of(divided) {
             let usual = on_gpus(scenario, gpus);
-            let over_its_weights = over_its_weights(scenario, &usual);
+            over_its_own = over_its_weights(scenario, &usual);
             let usual = held(usual, recorded);
             if let Ok(Some(_)) = usual {
                 return usual;
             }
             none = none.and(usual);
-            if let Some(layout) = over_its_weights.and_then(|way| held(way, recorded).ok().flatten()) {
-                return Ok(Some(layout));
-            }
         }
-        let Some(divisions) = divisions.as_ref().filter(|_| gpus > 1) else { continue };
+        let over_its_own = || over_its_own.and_then(|way| held(way, recorded).ok().flatten());
+        let Some(divisions) = divisions.as_ref().filter(|_| gpus > 1) else {
+            match over_its_own() {
+                Some(layout) => return Ok(Some(layout)),
+                None => continue,
+            }
+        };
         let engines = divisions.engines().iter().filter(|sharding| {
             // ZeRO divides parameters by their elements, evenly: what a power of two has no room for fewer do not, and an estimate with
             // hundreds of gathers takes long. FSDP2 divides rows, of which there may be fewer than GPUs. A refusal says nothing of fewer
@@ -143,7 +147,8 @@ pub(super) fn fewest_between(
             **sharding == Sharding::Fsdp2 || is_enough(most) && is_enough(gpus.next_power_of_two())
         });
         let mut ways = engines.map(|sharding| divisions.by(*sharding, gpus)).chain(divisions.of_layers(gpus));
-        if let Some(layout) = ways.find_map(|way| held(way, recorded).ok().flatten()) {
+        let found = ways.find_map(|way| held(way, recorded).ok().flatten());
+        if let Some(layout) = found.or_else(over_its_own) {
             return Ok(Some(layout));
         }
     }
@@ -270,10 +275,10 @@ mod tests {
     /// FSDP2's shards are float32 where nothing is said: twice what the run's own weights take.
     #[test]
     fn fewer_hold_the_weights_that_the_run_has() {
-        let scenario = full("meta-llama/Llama-3.3-70B-Instruct", "h100-sxm-80gb");
+        let scenario = full("meta-llama/Llama-3.1-8B", "a100-sxm-40gb");
         let layout = fewest_gpus(&scenario).expect("it is followed").expect("some hold it");
-        assert_eq!((layout.gpus, layout.scenario.precision), (16, Precision::Bf16));
-        let wide = on_gpus(&scenario, 16);
+        assert_eq!((layout.gpus, layout.scenario.precision), (3, Precision::Bf16));
+        let wide = on_gpus(&scenario, 3);
         assert_eq!(wide.precision, Precision::AmpBf16);
         assert!(held(wide, &Recorded::default()).expect("it is followed").is_none());
     }
@@ -298,7 +303,9 @@ mod tests {
         // on 16 H100 ZeRO-3 leaves too little for the most of its two communicators
         let usual = usual(&h100).expect("some number holds it");
         assert_eq!((usual.gpus, usual.name()), (24, "FSDP2".to_owned()));
-        assert_eq!(fewest_gpus(&h100).unwrap().map(|layout| layout.gpus), Some(24));
+        // FSDP2's shards of the run's own weights do
+        let fewest = fewest_gpus(&h100).unwrap().expect("some number holds it");
+        assert_eq!((fewest.gpus, fewest.scenario.precision), (16, Precision::Bf16));
         let scenario = Scenario { gpu: GpuChoice::Custom(Bytes::gib(81.0)), ..h100 };
         let fewest = fewest_gpus(&scenario).unwrap().expect("some number holds it");
         assert_eq!((fewest.gpus, fewest.name()), (16, "ZeRO-3 (DeepSpeed)".to_owned()));
