@@ -9,7 +9,7 @@ use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::model::catalogue;
 use crate::plan::{
-    Between, FormatRow, Needed, Room, SEQUENCES, ServingRow, Share, among, by_batch, each, kernels,
+    Between, FormatRow, Needed, Room, SEQUENCES, ServingRow, Share, Verdict, among, by_batch, each, kernels,
     least_room, serving, told, unanswered,
 };
 use crate::scenario::{ModelChoice, Scenario};
@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         let sentences = [told(&base), among(&base), Some(least_room(&base)), kernels(&base), Some(GRAPHS.to_owned())];
         let sentences = sentences.into_iter().flatten().collect::<Vec<_>>().join("\n");
         let card = base.gpu().map_err(|issue| issue.to_string())?.name;
-        arguments.listing.of(table(&rows), |table| format!(
+        arguments.listing.of(table(&rows, base.batch), |table| format!(
             "{} on {card}: {} × {} tokens and {} new ones\nvLLM: {} % of the card, {}; its profiling run has {} tokens and {} sequences\n{sentences}\n\n{}{}",
             one_line(&base.model_name()),
             grouped(base.batch),
@@ -154,20 +154,22 @@ fn of_batches(arguments: &Arguments, asked: Asked) -> Result<Output, String> {
     Ok(output)
 }
 
-fn table(rows: &[ServingRow]) -> Table {
+/// The formats; whether vLLM has room for so many sequences of theirs, where there are several.
+fn table(rows: &[ServingRow], asked: u64) -> Table {
     let range = [", least", ", most"];
     let columns = [
         Column::words("Weights as"),
         Column::of("Weights", &[" (bytes)"]),
         Column::of("transformers' generate", &[", least (bytes)", ", most (bytes)", ": verdict"]),
         Column::of("vLLM: tokens kept", &range),
-        Column::of("such sequences at once", &range),
+        Column::of("such sequences at once", &[", least", ", most", ": verdict"]),
         Column::of("tokens in FP8", &range),
         Column::of("starts at its context", &["", ": --max-model-len, longest"]),
     ];
     let row = |row: &ServingRow| {
-        let [kept, at_once] = room(&row.room);
-        let [in_fp8, _] = room(&row.fp8);
+        let holds = row.holds(asked).filter(|_| asked > 1);
+        let [kept, at_once] = room(&row.room, Some((asked, holds)));
+        let [in_fp8, _] = room(&row.fp8, None);
         let start = match &row.start {
             None => Cell::amount("–".to_owned(), None, ["", ""].map(str::to_owned)),
             Some(start) => {
@@ -181,20 +183,30 @@ fn table(rows: &[ServingRow]) -> Table {
     Table::new(columns, rows.iter().map(row))
 }
 
-/// Tokens, and sequences at once.
-fn room(room: &Room) -> [Cell; 2] {
-    let [tokens, sequences] = room.words();
-    let (least, [kept, at_once]) = match room {
-        Room::Tokens { tokens, sequences } => (
-            Some((tokens[0] as f64, sequences[0])),
-            [tokens.map(|tokens| tokens.to_string()), sequences.map(|sequences| sequences.to_string())],
-        ),
-        Room::Stops => (Some((0.0, 0.0)), [["0", "0"], ["0", "0"]].map(|both| both.map(str::to_owned))),
-        Room::Unknown(_) => (None, Default::default()),
+/// Tokens, and sequences at once; with the verdict on so many, where one is asked for.
+fn room(room: &Room, asked: Option<(u64, Option<Verdict>)>) -> [Cell; 2] {
+    let [tokens, mut sequences] = room.words();
+    let (least, kept, at_once) = match room {
+        Room::Tokens { tokens, sequences } => {
+            let least = Some((tokens[0] as f64, sequences[0]));
+            (least, tokens.map(|tokens| tokens.to_string()), sequences.map(|sequences| sequences.to_string()))
+        }
+        Room::Stops => {
+            let none = || ["0", "0"].map(str::to_owned);
+            (Some((0.0, 0.0)), none(), none())
+        }
+        Room::Unknown(_) => (None, Default::default(), Default::default()),
     };
+    let mut values = Vec::from(at_once);
+    if let Some((asked, verdict)) = asked {
+        values.push(verdict.map(|verdict| verdict.slug().to_owned()).unwrap_or_default());
+        if let Some(verdict) = verdict {
+            sequences.push_str(&format!(" of {asked}: {}", verdict.label().to_lowercase()));
+        }
+    }
     [
         Cell::amount(tokens, least.map(|(tokens, _)| tokens), kept),
-        Cell::amount(sequences, least.map(|(_, sequences)| sequences), at_once),
+        Cell::amount(sequences, least.map(|(_, sequences)| sequences), values),
     ]
 }
 
@@ -221,7 +233,9 @@ fn to_json(base: &Scenario, share: Share, rows: &[ServingRow]) -> String {
             Needed::Followed(_, needed, verdict) => {
                 json!({ "least": needed, "most": needed, "verdict": verdict.slug() })
             }
-            Needed::Between(Between { least, most }) => json!({ "least": least, "most": most }),
+            Needed::Between(Between { least, most }, verdict) => {
+                json!({ "least": least, "most": most, "verdict": verdict.slug() })
+            }
             Needed::AtLeast(least) => json!({ "least": least }),
             Needed::Unknown(issue) => json!({ "issue": issue }),
         }
@@ -233,6 +247,7 @@ fn to_json(base: &Scenario, share: Share, rows: &[ServingRow]) -> String {
             "weights": row.weights,
             "generate": generate(&row.needed),
             "vllm": room(&row.room),
+            "vllm_holds": row.holds(base.batch).map(Verdict::slug),
             "vllm_fp8_cache": room(&row.fp8),
             "starts": row.start.map(|start| json!({
                 "context": start.context,
@@ -253,7 +268,7 @@ fn to_json(base: &Scenario, share: Share, rows: &[ServingRow]) -> String {
 fn needed(needed: &Needed) -> Cell {
     let (least, most, verdict) = match needed {
         Needed::Followed(_, needed, verdict) => (Some(*needed), Some(*needed), verdict.slug()),
-        Needed::Between(Between { least, most }) => (Some(*least), Some(*most), ""),
+        Needed::Between(Between { least, most }, verdict) => (Some(*least), Some(*most), verdict.slug()),
         Needed::AtLeast(least) => (Some(*least), None, ""),
         Needed::Unknown(_) => (None, None, ""),
     };

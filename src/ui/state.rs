@@ -356,6 +356,17 @@ impl State {
         self.say(text, false);
     }
 
+    /// Puts a text on the clipboard, and says that.
+    pub fn copy(self, text: &str, told: &'static str) {
+        browser::copy(text, move |copied| {
+            self.tell(if copied {
+                told
+            } else {
+                "The browser did not allow copying; the address bar holds the link"
+            });
+        });
+    }
+
     /// Takes the message away.
     pub fn hush(self) {
         self.say("", false);

@@ -13,6 +13,7 @@ use super::answer::Answer;
 use super::contexts::generating;
 use super::verdict::Verdict;
 use crate::dtype::Dtype;
+use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::model::blocks::Mixer;
@@ -33,8 +34,8 @@ pub enum Needed {
     /// As it was followed: the scenario, what it needs, and whether it gets through.
     Followed(Box<Scenario>, Bytes, Verdict),
     /// Kernels that were not run: weights and KV cache exactly, and what else is alive from what 16-bit weights take to as much
-    /// as a kernel needs that opens the largest matrix first.
-    Between(Between),
+    /// as a kernel needs that opens the largest matrix first; and whether that is on the card.
+    Between(Between, Verdict),
     /// llama.cpp's: weights and KV cache alone, to which its compute buffers come.
     AtLeast(Bytes),
     /// Why there is no answer.
@@ -47,7 +48,8 @@ impl Needed {
         match self {
             Needed::Followed(_, needed, Verdict::Fits) => needed.to_string(),
             Needed::Followed(_, needed, verdict) => format!("{needed} {}", verdict.slug()),
-            Needed::Between(range) => range.to_string(),
+            Needed::Between(range, Verdict::Fits) => range.to_string(),
+            Needed::Between(range, verdict) => format!("{range} {}", verdict.slug()),
             Needed::AtLeast(least) => format!("over {least}"),
             Needed::Unknown(_) => "no answer".to_owned(),
         }
@@ -81,6 +83,17 @@ impl ServingRow {
         let label = self.stored.label_in_groups(self.group);
         if self.as_published { format!("{label}, as published") } else { label }
     }
+
+    /// Whether vLLM has so many sequences of the scenario's length at once, where its budget is known: beyond doubt, perhaps, or not.
+    pub fn holds(&self, sequences: u64) -> Option<Verdict> {
+        let asked = sequences as f64;
+        match self.room {
+            Room::Tokens { sequences: [fewest, _], .. } if fewest >= asked => Some(Verdict::Fits),
+            Room::Tokens { sequences: [_, most], .. } if most >= asked => Some(Verdict::Close),
+            Room::Tokens { .. } | Room::Stops => Some(Verdict::Over),
+            Room::Unknown(_) => None,
+        }
+    }
 }
 
 /// Why vLLM has no answer, and of which formats.
@@ -100,7 +113,7 @@ pub fn unanswered(rows: &[ServingRow]) -> Vec<(&str, Vec<String>)> {
 pub fn refused_alike(rows: &[ServingRow]) -> Option<&Issue> {
     let mut refusals = rows.iter().map(|row| match &row.needed {
         Needed::Unknown(issue) => Some(issue),
-        Needed::Followed(..) | Needed::Between(_) | Needed::AtLeast(_) => None,
+        Needed::Followed(..) | Needed::Between(..) | Needed::AtLeast(_) => None,
     });
     let first = refusals.next()??;
     refusals.all(|other| other == Some(first)).then_some(first)
@@ -131,7 +144,7 @@ pub fn serving(base: &Scenario) -> Result<Vec<ServingRow>, Issue> {
             stored,
             group,
             weights,
-            needed: needed(&base, &architecture, (stored, weights), &half),
+            needed: needed(&base, (&architecture, &card), (stored, weights), &half),
             as_published: stored == Stored::Mxfp4 && is_published_in_mxfp4(&architecture),
             start: context.and_then(|context| served.start(stored, share::cache(&base), &card, context)),
             room,
@@ -143,7 +156,7 @@ pub fn serving(base: &Scenario) -> Result<Vec<ServingRow>, Issue> {
 
 fn needed(
     base: &Scenario,
-    architecture: &Architecture,
+    (architecture, card): (&Architecture, &Gpu),
     (stored, weights): (Stored, Bytes),
     half: &Answer,
 ) -> Needed {
@@ -163,7 +176,12 @@ fn needed(
     let beside = fit.needed.saturating_sub(Stored::Half.bytes(architecture));
     let least = Bytes(weights.0.saturating_add(beside.0));
     let most = Bytes(least.0.saturating_add(Stored::largest_opened(architecture).0));
-    Needed::Between(Between { least, most })
+    let verdict = match (most <= card.memory, least <= card.memory) {
+        (true, _) => Verdict::Fits,
+        (false, true) => Verdict::Close,
+        (false, false) => Verdict::Over,
+    };
+    Needed::Between(Between { least, most }, verdict)
 }
 
 /// The least that llama.cpp keeps of so many tokens of a sequence in 16 bits: of a layer with a window those within it, of latent attention

@@ -35,6 +35,23 @@ fn more_gpus_keep_more_tokens() {
     assert!(one * 4 < two && two * 2 < four, "{one} {two} {four}");
 }
 
+/// Who asks for so many at once is told whether there is room, beyond doubt, perhaps or not; and so of formats that are a range.
+#[test]
+fn so_many_sequences_are_judged() {
+    let rows = serving(&scenario("Qwen/Qwen3-32B", Bytes::gib(24.0))).unwrap();
+    let of = |stored: Stored| rows.iter().find(|row| row.stored == stored).unwrap();
+    let awq = of(Stored::Awq);
+    let Room::Tokens { sequences: [fewest, most], .. } = awq.room else { panic!("{:?}", awq.room) };
+    assert!(fewest.floor() < most.floor(), "{fewest} {most}");
+    let asked = [fewest.floor() as u64, most.floor() as u64, most.ceil() as u64];
+    assert_eq!(asked.map(|asked| awq.holds(asked)), [Verdict::Fits, Verdict::Close, Verdict::Over].map(Some));
+    assert_eq!(of(Stored::Half).holds(1), Some(Verdict::Over));
+    assert_eq!(of(Stored::Q4).holds(1), None);
+    for (stored, verdict) in [(Stored::Fp8, Verdict::Over), (Stored::Awq, Verdict::Fits)] {
+        assert!(matches!(&of(stored).needed, Needed::Between(_, own) if *own == verdict), "{stored:?}");
+    }
+}
+
 fn scenario(model: &str, card: Bytes) -> Scenario {
     Scenario {
         task: Task::Generate,

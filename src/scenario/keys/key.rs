@@ -3,7 +3,7 @@
 use super::invalid::InvalidValue;
 use crate::model::dimensions::SIZES;
 use crate::scenario::count::Count;
-use crate::scenario::{Choice, Field, Issue, LoraTargets, Scenario};
+use crate::scenario::{Choice, Field, Issue, LoraTargets, Method, Scenario};
 use crate::units::grouped;
 
 /// What values a key takes, and so which control the page has for it.
@@ -205,6 +205,10 @@ impl Key {
     pub fn words(&self, scenario: &Scenario) -> String {
         match self.field {
             // what generates has no adapters, but weights that are quantised or not
+            Field::Method if !scenario.task.trains() && scenario.method == Method::Qlora => {
+                let label = scenario.task.method_label(scenario.method);
+                format!("{label} ({})", scenario.quantization.format.label())
+            }
             Field::Method => scenario.task.method_label(scenario.method).to_owned(),
             _ => (self.value.words)(scenario),
         }

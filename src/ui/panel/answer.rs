@@ -37,10 +37,10 @@ pub fn Fit() -> impl IntoView {
                 <Peak />
             </div>
             <div class="column">
+                <Elsewhere />
                 <Recorded />
                 <Ranks />
                 <Notes />
-                <Elsewhere />
                 <section class="panel" hidden=unknown>
                     <h2>"Peak by phase"</h2>
                     <Chart label="Peak by phase" draw=move |width| phases(state, width) />
@@ -63,7 +63,7 @@ fn Elsewhere() -> impl IntoView {
                 "This is transformers’ generate. Weights in FP8, GPTQ, AWQ, GGUF and others, and how many tokens vLLM keeps beside them, are in the \
                  view Plan."
             </p>
-            {lead_to_formats(state, "Formats and vLLM")}
+            {lead_to_formats(state, "Serve it: every format, how many at once, and vLLM’s command")}
         </section>
     }
 }

@@ -1,10 +1,12 @@
 //! Inference: the weights in every format with what is left beside them, and sequences at once by their length.
 
+use leptos::either::Either;
 use leptos::prelude::*;
 
 use super::document::{Document, Grounds};
 use super::need::open;
 use super::rows::{Pieces, pieces};
+use crate::export::{Configuration, configuration};
 use crate::issue::Issue;
 use crate::plan::{
     BATCHES, ContextCell, ContextRow, FormatRow, Needed, Room, SEQUENCES, ServingRow, Share, Verdict, among,
@@ -67,16 +69,17 @@ pub fn Formats() -> impl IntoView {
         },
     );
     let columns = Signal::derive(move || {
-        let length = state
-            .current()
-            .scenario
-            .with(|scenario| grouped(scenario.sequence.saturating_add(scenario.generation.new_tokens)));
+        let (length, asked) = state.current().scenario.with(|scenario| {
+            let length = scenario.sequence.saturating_add(scenario.generation.new_tokens);
+            (grouped(length), scenario.batch)
+        });
+        let asked = if asked > 1 { format!(", {} asked for", grouped(asked)) } else { String::new() };
         let names = [
             "Weights as".to_owned(),
             "Weights".to_owned(),
             "transformers’ generate".to_owned(),
             "vLLM: tokens kept".to_owned(),
-            format!("Sequences of {length} tokens at once, prompt and new ones"),
+            format!("Sequences of {length} tokens at once, prompt and new ones{asked}"),
         ];
         Vec::from(names)
     });
@@ -88,7 +91,8 @@ pub fn Formats() -> impl IntoView {
     });
     let rows = rows_of(found, move |row| {
         let is_told = refused.with(Option::is_some);
-        of_format(state, row, state.unit(), is_told)
+        let asked = state.current().scenario.with(|scenario| scenario.batch);
+        of_format(state, (row, asked), state.unit(), is_told)
     });
     let told = move || {
         if found.busy.get() {
@@ -113,6 +117,7 @@ pub fn Formats() -> impl IntoView {
     view! {
         <p class="remark">{told}</p>
         <Table caption="Weights by format" class="fits formats" listing=state.asked.listing(Listed::Formats) columns=columns rows=rows busy=found.busy stopped=found.stopped />
+        <Command />
         <p class="remark">
             "Weights are counted by the layout of each format. What transformers computes from bf16, fp32, int8 and NF4 is \
              followed; of other formats, whose kernels were not run, a range is given, and of llama.cpp’s weights and KV \
@@ -125,8 +130,9 @@ pub fn Formats() -> impl IntoView {
     }
 }
 
-/// `is_told` is whether what `generate` is refused for stands above the table.
-fn of_format(state: State, row: &ServingRow, unit: Unit, is_told: bool) -> Row {
+/// A format, and whether there is room for as many sequences as are asked for; `is_told` is whether what `generate` is refused for stands
+/// above the table.
+fn of_format(state: State, (row, asked): (&ServingRow, u64), unit: Unit, is_told: bool) -> Row {
     let needed = match &row.needed {
         Needed::Followed(scenario, needed, verdict) => {
             let (opened, told) = (scenario.clone(), format!("Opened weights as {}", row.label()));
@@ -139,10 +145,14 @@ fn of_format(state: State, row: &ServingRow, unit: Unit, is_told: bool) -> Row {
                 ..Cell::bytes(*needed, unit).judged(verdict.slug())
             }
         }
-        Needed::Between(range) => Cell::amount(
-            format!("{} to {}", unit.amount(range.least), unit.amount(range.most)),
-            range.least.0 as f64,
-        )
+        Needed::Between(range, verdict) => Cell {
+            small: if *verdict == Verdict::Fits { String::new() } else { verdict.label().to_lowercase() },
+            ..Cell::amount(
+                format!("{} to {}", unit.amount(range.least), unit.amount(range.most)),
+                range.least.0 as f64,
+            )
+        }
+        .judged(verdict.slug())
         .taken_bytes(": at least", range.least, unit)
         .taken_bytes(": at most", range.most, unit),
         Needed::AtLeast(least) => Cell::amount(format!("over {}", unit.amount(*least)), least.0 as f64)
@@ -192,9 +202,52 @@ fn of_format(state: State, row: &ServingRow, unit: Unit, is_told: bool) -> Row {
         Cell::bytes(row.weights, unit),
         needed,
         Cell { small, sorted_as: kept, most_first: true, taken: of_kept, ..Cell::of(tokens) },
-        Cell { sorted_as: at_once, most_first: true, taken: of_sequences, ..Cell::of(sequences) },
+        of_sequences_asked(
+            row.holds(asked).filter(|_| asked > 1),
+            Cell { sorted_as: at_once, most_first: true, taken: of_sequences, ..Cell::of(sequences) },
+        ),
     ];
     Row { head, cells, ..Row::default() }
+}
+
+/// How many sequences there is room for, judged by how many are asked for.
+fn of_sequences_asked(verdict: Option<Verdict>, cell: Cell) -> Cell {
+    let Some(verdict) = verdict else { return cell };
+    Cell { small: verdict.label().to_lowercase(), class: verdict.slug(), ..cell }.judged(verdict.slug())
+}
+
+/// The command that has vLLM serve the scenario, or why none does.
+#[component]
+fn Command() -> impl IntoView {
+    let state = State::of_page();
+    let command = Memo::new(move |_| {
+        let generates = state.current().scenario.get();
+        (!generates.task.trains())
+            .then(|| configuration(&generates, Configuration::Vllm).map(|written| serve_line(&written.text)))
+    });
+    let of = move |command: Result<String, Issue>| match command {
+        Ok(line) => {
+            let copied = line.clone();
+            Either::Left(view! {
+                <pre class="command">
+                    <code>{line}</code>
+                </pre>
+                <button type="button" class="tool" on:click=move |_| state.copy(&copied, "Command copied")>
+                    "Copy the command"
+                </button>
+            })
+        }
+        Err(issue) => Either::Right(view! {
+            <p class="remark">{format!("No command of vLLM’s is written of it as it is: {issue}.")}</p>
+        }),
+    };
+    move || command.get().map(of)
+}
+
+/// Of a file the command alone.
+fn serve_line(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Sequences at once by their length.

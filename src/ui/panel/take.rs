@@ -30,7 +30,7 @@ pub fn Take(
         let address = address.clone();
         move || {
             address.flush();
-            copy(state, &browser::address(), "Link copied: it opens these configurations in this view");
+            state.copy(&browser::address(), "Link copied: it opens these configurations in this view");
         }
     };
     let copied = link.clone();
@@ -40,7 +40,7 @@ pub fn Take(
         let embedded = embedded.replace('&', "&amp;");
         let code =
             format!("<iframe src=\"{embedded}\" title=\"Headroom\" width=\"720\" height=\"640\"></iframe>");
-        copy(state, &code, "Code copied: it shows this view within another page");
+        state.copy(&code, "Code copied: it shows this view within another page");
     };
     let items = vec![
         item("Copy link", "", link),
@@ -188,16 +188,6 @@ fn runs_it(state: State, which: Configuration, written: Result<Written, Issue>) 
     }
 }
 
-fn copy(state: State, text: &str, told: &'static str) {
-    browser::copy(text, move |copied| {
-        state.tell(if copied {
-            told
-        } else {
-            "The browser did not allow copying; the address bar holds the link"
-        });
-    });
-}
-
 /// Hands a file over, and says what it does otherwise.
 fn file(state: State, which: Configuration, written: &Written) {
     browser::save(which.file(), which.mime(), &written.text);
@@ -253,7 +243,7 @@ fn export(state: State, form: Form) {
                 return state.tell(NO_WORKER);
             };
             match form {
-                Form::Markdown => copy(state, &text, "Markdown copied: paste it into an issue or a chat"),
+                Form::Markdown => state.copy(&text, "Markdown copied: paste it into an issue or a chat"),
                 Form::Csv => browser::save("headroom.csv", "text/csv", &text),
                 Form::Json => browser::save("headroom.json", "application/json", &text),
             }
