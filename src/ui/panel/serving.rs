@@ -69,17 +69,16 @@ pub fn Formats() -> impl IntoView {
         },
     );
     let columns = Signal::derive(move || {
-        let (length, asked) = state.current().scenario.with(|scenario| {
-            let length = scenario.sequence.saturating_add(scenario.generation.new_tokens);
-            (grouped(length), scenario.batch)
-        });
-        let asked = if asked > 1 { format!(", {} asked for", grouped(asked)) } else { String::new() };
+        let length = state
+            .current()
+            .scenario
+            .with(|scenario| grouped(scenario.sequence.saturating_add(scenario.generation.new_tokens)));
         let names = [
             "Weights as".to_owned(),
             "Weights".to_owned(),
             "transformers’ generate".to_owned(),
             "vLLM: tokens kept".to_owned(),
-            format!("Sequences of {length} tokens at once, prompt and new ones{asked}"),
+            format!("Sequences of {length} tokens at once, prompt and new ones"),
         ];
         Vec::from(names)
     });
@@ -203,7 +202,7 @@ fn of_format(state: State, (row, asked): (&ServingRow, u64), unit: Unit, is_told
         needed,
         Cell { small, sorted_as: kept, most_first: true, taken: of_kept, ..Cell::of(tokens) },
         of_sequences_asked(
-            row.holds(asked).filter(|_| asked > 1),
+            (row.holds(asked).filter(|_| asked > 1), asked),
             Cell { sorted_as: at_once, most_first: true, taken: of_sequences, ..Cell::of(sequences) },
         ),
     ];
@@ -211,9 +210,10 @@ fn of_format(state: State, (row, asked): (&ServingRow, u64), unit: Unit, is_told
 }
 
 /// How many sequences there is room for, judged by how many are asked for.
-fn of_sequences_asked(verdict: Option<Verdict>, cell: Cell) -> Cell {
+fn of_sequences_asked((verdict, asked): (Option<Verdict>, u64), cell: Cell) -> Cell {
     let Some(verdict) = verdict else { return cell };
-    Cell { small: verdict.label().to_lowercase(), class: verdict.slug(), ..cell }.judged(verdict.slug())
+    let text = format!("{} of {}", cell.text, grouped(asked));
+    Cell { text, small: verdict.label().to_lowercase(), class: verdict.slug(), ..cell }.judged(verdict.slug())
 }
 
 /// The command that has vLLM serve the scenario, or why none does.
