@@ -8,7 +8,7 @@ import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 // where it is. docs/size.md says what it is made of and what made it grow.
 const BUDGETS = [
   { name: "HTML and CSS", sent: /\.(html|css)$/, budget: 30_000 },
-  { name: "all code", sent: /\.(js|wasm)$/, budget: 1_665_000 },
+  { name: "all code", sent: /\.(js|wasm)$/, budget: 1_675_000 },
 ];
 
 const dist = process.argv[2] ?? "dist";

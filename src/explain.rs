@@ -59,15 +59,28 @@ pub fn explain(tensors: &[TensorGroup], scenario: &Scenario) -> Vec<Line> {
     lines
 }
 
-/// The largest so many kinds of tensors, whatever their part.
+/// The largest so many kinds of tensors, whatever their part, of tensors that are grouped
+/// [by layer](crate::step::Recording::tensors_by_layer), each with the layers of which it is: `mlp.down_proj, layers 0 to 31`.
 pub fn largest(tensors: &[TensorGroup], scenario: &Scenario, most: usize) -> Vec<Line> {
-    let mut largest: Vec<&TensorGroup> = Vec::new();
+    let mut kinds: Vec<(TensorGroup, Vec<u32>)> = Vec::new();
     for group in tensors {
-        let place = largest.iter().position(|other| other.total() < group.total()).unwrap_or(largest.len());
-        largest.insert(place, group);
-        largest.truncate(most);
+        let bare = TensorGroup { layer: 0, count: 0, ..group.clone() };
+        let known = kinds.iter_mut().find(|(kind, _)| TensorGroup { count: 0, ..kind.clone() } == bare);
+        match known {
+            Some((kind, layers)) => {
+                kind.count = kind.count.saturating_add(group.count);
+                let place = layers.partition_point(|other| *other < group.layer);
+                layers.insert(place, group.layer);
+            }
+            None => kinds.push((TensorGroup { count: group.count, ..bare }, vec![group.layer])),
+        }
     }
-    largest.into_iter().map(|group| line(group, scenario.loss_stack())).collect()
+    kinds.sort_by_key(|(kind, _)| std::cmp::Reverse(kind.total()));
+    let told = |(kind, layers): &(TensorGroup, Vec<u32>)| {
+        let line = line(kind, scenario.loss_stack());
+        Line { what: zoom::named(line.what, zoom::numbers(layers)), ..line }
+    };
+    kinds.iter().take(most).map(told).collect()
 }
 
 fn rest(groups: &[TensorGroup], stack: Stack) -> Option<Line> {
@@ -119,17 +132,21 @@ fn line(group: &TensorGroup, stack: Stack) -> Line {
     }
 }
 
-/// What an event does: `makes mlp.down_proj: linear, 112 MiB, number 17 of 32 in this phase`.
+/// What an event does, of which layer, and what that is: `makes mlp.down_proj: linear, 112 MiB, layer 17 of 0 to 31: a projection`.
 pub fn event(happening: &Happening) -> String {
-    let Happening { comes, module, operation, recomputed, bytes, place } = *happening;
+    let Happening { comes, module, operation, recomputed, bytes, place, layer, words } = *happening;
     let verb = if comes { "makes" } else { "frees" };
-    let place = match place {
-        (_, 1) => String::new(),
-        (number, count) => {
+    let place = match (layer, place) {
+        (Some((layer, last)), _) if last > 0 => {
+            format!(", layer {} of 0 to {}", grouped(u64::from(layer)), grouped(u64::from(last)))
+        }
+        (Some((layer, _)), _) => format!(", layer {}", grouped(u64::from(layer))),
+        (None, (_, 1)) => String::new(),
+        (None, (number, count)) => {
             format!(", number {} of {} in this phase", grouped(number as u64), grouped(count as u64))
         }
     };
-    format!("{verb} {}, {bytes}{place}", what(module, operation, recomputed))
+    format!("{verb} {}, {bytes}{place}: {words}", what(module, operation, recomputed))
 }
 
 fn what(module: &str, operation: &str, recomputed: bool) -> String {

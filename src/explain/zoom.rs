@@ -90,7 +90,7 @@ fn of_layers(module: &str, groups: &[&TensorGroup], stack: Stack) -> Vec<Level> 
 }
 
 /// What it is and where: one of them at least.
-fn named(what: String, at: String) -> String {
+pub(super) fn named(what: String, at: String) -> String {
     match (what.is_empty(), at.is_empty()) {
         (true, true) => "outside the layers".to_owned(),
         (true, false) => at,
@@ -127,7 +127,7 @@ fn leaf(group: &TensorGroup, stack: Stack) -> Level {
 const STRETCHES: usize = 4;
 
 /// Layers as PyTorch numbers them: `layers 0 to 30`; nothing for what is in none.
-fn numbers(layers: &[u32]) -> String {
+pub(super) fn numbers(layers: &[u32]) -> String {
     let own: Vec<u64> =
         layers.iter().filter(|layer| **layer > 0).map(|layer| u64::from(*layer) - 1).collect();
     let stretch = |stretch: &[u64]| match stretch {

@@ -39,27 +39,56 @@ pub use read::understood_json;
 pub use script::{NAME as SCRIPT_NAME, script};
 pub use sheet::{Cell, Line, Sheet};
 
-/// A Markdown table that pastes well into an issue, with a link that opens the scenarios on the page at `address`.
+/// The lines of a [`Sheet`] that everybody looks for, of which Markdown is made; all others are folded beneath them.
+const FIRST: [&str; 10] = [
+    "Model",
+    "Method",
+    "Training library",
+    "GPU",
+    "GPUs",
+    "Sequence length",
+    "Micro-batch size",
+    "Needed",
+    "Verdict",
+    "Measured error",
+];
+
+/// A Markdown table that pastes well into an issue, with a link that opens the scenarios on the page at `address`: the ten lines
+/// that everybody looks for, and all others folded beneath them.
 pub fn markdown(answers: &[Answer], address: &str) -> String {
     let sheet = Sheet::of(answers);
     let mut out = format!("{}\n\n", in_markdown(&title(answers)));
-    let mut row = |label: &str, cells: &mut dyn Iterator<Item = String>| {
-        let cells: Vec<_> =
-            std::iter::once(label.to_owned()).chain(cells).map(|cell| in_markdown(&cell)).collect();
-        // Writing to a `String` cannot fail.
-        let _ = writeln!(out, "| {} |", cells.join(" | "));
-    };
-    let head = |n: usize| if sheet.columns == 1 { "Answer".to_owned() } else { n.to_string() };
-    row("Question", &mut (1..=sheet.columns).map(head));
-    row("---", &mut (0..sheet.columns).map(|_| "---:".to_owned()));
-    for line in sheet.lines() {
-        row(&line.label, &mut line.cells.iter().map(Cell::for_people));
+    let (first, others): (Vec<&Line>, Vec<&Line>) =
+        sheet.lines().partition(|line| FIRST.contains(&line.label.as_str()));
+    out.push_str(&table_in_markdown(&first, sheet.columns));
+    if !others.is_empty() {
+        let table = table_in_markdown(&others, sheet.columns);
+        // GitHub reads a table within HTML where an empty line stands before and behind it.
+        let _ =
+            write!(out, "\n<details>\n<summary>All settings and parts</summary>\n\n{table}\n</details>\n");
     }
     for remark in remarks(answers) {
         let _ = write!(out, "\n{}\n", in_markdown(&remark));
     }
     let link = share::encode(&answers.iter().map(|answer| answer.scenario.clone()).collect::<Vec<_>>());
     let _ = write!(out, "\n[Open in Headroom]({address}#{link})\n");
+    out
+}
+
+fn table_in_markdown(lines: &[&Line], columns: usize) -> String {
+    let mut out = String::new();
+    let mut row = |label: &str, cells: &mut dyn Iterator<Item = String>| {
+        let cells: Vec<_> =
+            std::iter::once(label.to_owned()).chain(cells).map(|cell| in_markdown(&cell)).collect();
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    };
+    let head = |n: usize| if columns == 1 { "Answer".to_owned() } else { n.to_string() };
+    row("Question", &mut (1..=columns).map(head));
+    row("---", &mut (0..columns).map(|_| "---:".to_owned()));
+    for line in lines {
+        row(&line.label, &mut line.cells.iter().map(Cell::for_people));
+    }
     out
 }
 
@@ -418,11 +447,11 @@ mod tests {
     fn markdown_escapes_and_links() {
         let text = markdown(&[answer(), unanswered()], "https://example.org/");
         for part in [
-            "**GPU memory of meta-llama/Llama-3.1-8B and a\\|b, \"c\"**\n\n| Question | 1 | 2 |\n| --- | ---: | ---: |\n| Task | Fine-tune (SFT) | Fine-tune (SFT) |\n| Model | meta-llama/Llama-3.1-8B | a\\|b, \"c\" |\n",
+            "**GPU memory of meta-llama/Llama-3.1-8B and a\\|b, \"c\"**\n\n| Question | 1 | 2 |\n| --- | ---: | ---: |\n| Model | meta-llama/Llama-3.1-8B | a\\|b, \"c\" |\n",
             "| Needed | 1,000 B |  |\n",
             "| Weights | 600 B (60.0 %) |  |\n",
             // with the driver's part, as the page has it
-            "| Peak in the forward pass, first iteration | 1,000 B |  |\n",
+            "| Peak in the forward pass, first step | 1,000 B |  |\n",
             "\nError (2): no model is called that (use another)\n",
             "\n[Open in Headroom](https://example.org/#v=1&method=full&2.m=a%7Cb~,%20%22c%22&2.method=qlora)\n",
         ] {

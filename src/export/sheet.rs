@@ -305,8 +305,7 @@ impl Builder<'_> {
             let runs = |phase: &&Phase| memories.clone().any(|memory| of(memory, phase).is_some());
             phases.iter().filter(runs).map(peak).collect::<Vec<_>>()
         };
-        [peaks(|memory| &memory.first, "first iteration"), peaks(|memory| &memory.steady, "later ones")]
-            .concat()
+        [peaks(|memory| &memory.first, "first step"), peaks(|memory| &memory.steady, "later steps")].concat()
     }
 
     fn parameters(&self) -> Vec<Line> {

@@ -43,7 +43,7 @@ const BEFORE: [&str; 14] = [
 ];
 
 /// What scripts do beside: words that begin a line of a shell.
-const SHELL: [&str; 56] = [
+const SHELL: [&str; 57] = [
     "set",
     "export",
     "unset",
@@ -75,6 +75,8 @@ const SHELL: [&str; 56] = [
     "wandb",
     "ulimit",
     "sleep",
+    // a server beside the training, which answers or judges
+    "vllm",
     "wait",
     "trap",
     "exit",
@@ -120,6 +122,11 @@ pub(super) fn of(text: &str) -> Option<Launch> {
         (_, 0 | 1) => of_script().or_else(whole),
         _ => of_script(),
     }
+}
+
+/// Whether one of a script's lines starts a training.
+pub(super) fn is_training(words: &[String]) -> bool {
+    started(words).is_some_and(|started| started.trains)
 }
 
 /// The same of several commands, where all are a shell's.

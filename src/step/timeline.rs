@@ -39,6 +39,11 @@ pub struct Happening {
     pub bytes: Bytes,
     /// Which of its kind it is in its phase, from 1, and how many there are: of what every layer makes once, the layer.
     pub place: (usize, usize),
+    /// The layer whose it is, as PyTorch numbers them, and the last one of which something comes or goes in its phase; none
+    /// outside of the layers.
+    pub layer: Option<(u32, u32)>,
+    /// What it is: what its operation was run for, or of a gradient and of what says all by itself, that.
+    pub words: &'static str,
 }
 
 impl Recording {
@@ -99,10 +104,40 @@ impl Recording {
             Event::Free(id) => (id, false),
             Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache => return None,
         };
-        let Maker { module, what, pass, .. } = *self.makers.get(id as usize)?;
-        let (operation, recomputed) = (what.name, pass == Pass::Recomputation);
-        let bytes = Bytes(self.storage(id).bytes());
-        Some(Happening { comes, module, operation, recomputed, bytes, place: self.place(at, id, comes) })
+        let Maker { module, what, pass, role, layer, .. } = *self.makers.get(id as usize)?;
+        let words = match pass {
+            _ if what.says_all => what.words,
+            Pass::Backward => "a gradient on its way back",
+            Pass::Forward | Pass::Recomputation => role.words,
+        };
+        Some(Happening {
+            comes,
+            module,
+            operation: what.name,
+            recomputed: pass == Pass::Recomputation,
+            bytes: Bytes(self.storage(id).bytes()),
+            place: self.place(at, id, comes),
+            layer: layer.checked_sub(1).map(|number| (number, self.last_layer(at))),
+            words,
+        })
+    }
+
+    /// The numbers of the events around one, up to where its phase begins and ends: those before it, backwards, and those after it.
+    fn around(&self, at: usize) -> (impl Iterator<Item = usize> + '_, impl Iterator<Item = usize> + '_) {
+        let is_inside = |number: &usize| !matches!(self.event(*number), Some(Event::Mark(_)) | None);
+        ((0..at).rev().take_while(is_inside), (at + 1..self.len()).take_while(is_inside))
+    }
+
+    /// The last layer, as PyTorch numbers them, of which something comes or goes in the phase of an event.
+    fn last_layer(&self, at: usize) -> u32 {
+        let layer = |number: usize| match self.event(number) {
+            Some(Event::Alloc(id) | Event::Free(id)) => {
+                self.makers.get(id as usize).map_or(0, |maker| maker.layer)
+            }
+            Some(Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache) | None => 0,
+        };
+        let (before, after) = self.around(at);
+        before.chain(after).chain([at]).map(layer).max().unwrap_or(0).saturating_sub(1)
     }
 
     /// Which of those of its kind an event is in its phase, and how many there are.
@@ -114,9 +149,8 @@ impl Recording {
             Some(Event::Free(other)) => !comes && kind(other) == kind(id),
             Some(Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache) | None => false,
         };
-        let is_inside = |number: &usize| !matches!(self.event(*number), Some(Event::Mark(_)) | None);
-        let before = (0..at).rev().take_while(is_inside).filter(of_kind).count();
-        let after = (at + 1..self.len()).take_while(is_inside).filter(of_kind).count();
+        let (before, after) = self.around(at);
+        let (before, after) = (before.filter(of_kind).count(), after.filter(of_kind).count());
         (before + 1, before + 1 + after)
     }
 }
@@ -182,11 +216,16 @@ mod tests {
             let own = happenings.filter(|own| {
                 own.comes && own.recomputed == recomputed && (own.module, own.operation) == ("mlp", "mul")
             });
-            own.map(|own| (own.bytes.0, own.place)).collect::<Vec<_>>()
+            own.map(|own| (own.bytes.0, own.place, own.layer)).collect::<Vec<_>>()
         };
-        let all: Vec<_> = (1..=30).map(|layer| (64 * 1536 * 2, (layer, 30))).collect();
-        assert_eq!(of_layers("method=lora&t=qv&gc=off", false), all);
+        let layer = |layer: u32| (64 * 1536 * 2, layer);
+        let numbered =
+            |(place, (bytes, layer)): (usize, (u64, u32))| (bytes, (place + 1, 30), Some((layer, 29)));
+        let forward: Vec<_> = (0..30).map(layer).enumerate().map(numbered).collect();
+        // backward begins with the last layer
+        let backward: Vec<_> = (0..30).rev().map(layer).enumerate().map(numbered).collect();
+        assert_eq!(of_layers("method=lora&t=qv&gc=off", false), forward);
         assert_eq!(of_layers("method=lora&t=qv&gc=off", true), []);
-        assert_eq!(of_layers("method=lora&t=qv&gc=on", true), all);
+        assert_eq!(of_layers("method=lora&t=qv&gc=on", true), backward);
     }
 }

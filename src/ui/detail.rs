@@ -45,7 +45,7 @@ impl Glance {
     /// The moment after the event of that number.
     pub fn of(replayed: &Replayed, scenario: &Scenario, at: usize) -> Glance {
         let Replayed { recording, on_card, .. } = replayed;
-        let tensors = recording.tensors_at(at, on_card.settings);
+        let tensors = recording.tensors_by_layer(at, on_card.settings);
         Glance {
             at,
             event: recording.happening(at).map(|happening| event(&happening)),
@@ -144,7 +144,7 @@ impl Detail {
                 let Replayed { recording, on_card, memory, peak } = &replayed;
                 let tensors = recording.tensors_at(*peak, on_card.settings);
                 let detail = Detail {
-                    lines: largest(&tensors, &scenario, LARGEST),
+                    lines: largest(&recording.tensors_by_layer(*peak, on_card.settings), &scenario, LARGEST),
                     event: recording.happening(*peak).map(|happening| event(&happening)),
                     notes: notes(&tensors, &scenario),
                     moments: recording.timeline(recording.shown(), MOMENTS, on_card.settings),

@@ -1,5 +1,6 @@
 //! How amounts are written on the page.
 
+use super::markup::{NO_BREAK, unbroken};
 use crate::units::{Between, Bytes, grouped, shortest};
 
 /// The unit that amounts are shown in.
@@ -32,12 +33,13 @@ impl Unit {
         }
     }
 
-    /// The amount with its unit: `12.3 GiB`.
+    /// The amount with its unit, which stays on its line: `12.3 GiB`.
     pub fn amount(self, bytes: Bytes) -> String {
-        match self {
+        let text = match self {
             Unit::Binary => bytes.in_binary_unit(),
             Unit::Decimal => bytes.in_decimal_unit(),
-        }
+        };
+        unbroken(&text)
     }
 
     /// The amount as a number of the large unit, for a spreadsheet whose heading says that: `12.345`.
@@ -48,7 +50,7 @@ impl Unit {
     /// The amount as number and unit, for a headline.
     pub fn split(self, bytes: Bytes) -> (String, String) {
         let text = self.amount(bytes);
-        match text.split_once(' ') {
+        match text.split_once(NO_BREAK) {
             Some((number, unit)) => (number.to_owned(), unit.to_owned()),
             None => (text, String::new()),
         }
@@ -60,7 +62,7 @@ impl Unit {
         let (number, unit) = self.split(range.least);
         if most == least {
             least
-        } else if most.ends_with(&format!(" {unit}")) {
+        } else if most.ends_with(&format!("{NO_BREAK}{unit}")) {
             format!("{number} to {most}")
         } else {
             format!("{least} to {most}")
@@ -97,11 +99,11 @@ pub fn percent(part: Bytes, whole: Bytes) -> String {
     let share = part.percent_of(whole);
     if share >= 9.95 {
         // Above 1,000 % digits say nothing more.
-        format!("{} %", grouped(share.round() as u64))
+        unbroken(&format!("{} %", grouped(share.round() as u64)))
     } else if share >= 0.1 || part == Bytes::ZERO {
-        format!("{share:.1} %")
+        unbroken(&format!("{share:.1} %"))
     } else {
-        "<0.1 %".to_owned()
+        unbroken("<0.1 %")
     }
 }
 
@@ -139,16 +141,16 @@ mod tests {
     #[test]
     fn a_range_names_its_unit_once() {
         let of = |least, most| Unit::Binary.between(Between { least, most });
-        assert_eq!(of(Bytes::gib(42.2), Bytes::gib(43.4)), "42.2 to 43.4 GiB");
-        assert_eq!(of(Bytes::mib(342), Bytes::gib(1.45)), "342 MiB to 1.45 GiB");
-        assert_eq!(of(Bytes::gib(2.0), Bytes::gib(2.0)), "2.00 GiB");
+        assert_eq!(of(Bytes::gib(42.2), Bytes::gib(43.4)), unbroken("42.2 to 43.4 GiB"));
+        assert_eq!(of(Bytes::mib(342), Bytes::gib(1.45)), unbroken("342 MiB to 1.45 GiB"));
+        assert_eq!(of(Bytes::gib(2.0), Bytes::gib(2.0)), "2.00\u{a0}GiB");
     }
 
     #[test]
     fn differences_have_a_sign() {
         let (small, large) = (Bytes(1 << 30), Bytes(3 << 30));
-        assert_eq!(Unit::Binary.difference(small, large), "+2.00 GiB");
-        assert_eq!(Unit::Binary.difference(large, small), "−2.00 GiB");
+        assert_eq!(Unit::Binary.difference(small, large), "+2.00\u{a0}GiB");
+        assert_eq!(Unit::Binary.difference(large, small), "−2.00\u{a0}GiB");
         assert_eq!(Unit::Decimal.difference(small, small), "±0");
     }
 
@@ -161,7 +163,7 @@ mod tests {
             (0, 7, "0.0 %"),
             (250, 100, "250 %"),
         ] {
-            assert_eq!(percent(Bytes(part), Bytes(whole)), text);
+            assert_eq!(percent(Bytes(part), Bytes(whole)), unbroken(text));
         }
     }
 

@@ -34,6 +34,14 @@ pub fn capitalised(text: &str) -> String {
     sentence
 }
 
+/// The space at which no line ends.
+pub const NO_BREAK: char = '\u{a0}';
+
+/// The same text with spaces at which lines may end, for what is no part of the page.
+pub fn plain(text: &str) -> String {
+    text.replace(NO_BREAK, " ")
+}
+
 /// What stays on the line of the number before it.
 const UNITS: [&str; 11] = ["%", "×", "B", "KiB", "MiB", "GiB", "TiB", "kB", "MB", "GB", "TB"];
 
@@ -50,7 +58,7 @@ pub fn unbroken(text: &str) -> String {
         let is_letter = |c: char| c.is_ascii_alphabetic() || c == '%' || c == '×';
         let unit = word.split(|c| !is_letter(c)).next().unwrap_or_default();
         let joined = out.ends_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&unit);
-        out.push(if joined { '\u{a0}' } else { ' ' });
+        out.push(if joined { NO_BREAK } else { ' ' });
         out.push_str(word);
     }
     out

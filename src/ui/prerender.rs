@@ -26,6 +26,7 @@ mod tests {
     use super::*;
     use crate::plan::fits;
     use crate::ui::format::Unit;
+    use crate::ui::markup::plain;
     use crate::ui::{summary, verdict};
 
     #[test]
@@ -74,6 +75,6 @@ mod tests {
         let fit = fits(&detail.memory, &scenario.gpu().ok()?);
         let verdict = Detail::verdict(Some(&detail), &scenario, &fit);
         let told = verdict::sentence(&scenario, &detail.memory, &fit, verdict, Unit::Binary);
-        Some(format!("{}: {told}", summary::title(&scenario)))
+        Some(plain(&format!("{}: {told}", summary::title(&scenario))))
     }
 }

@@ -159,6 +159,19 @@ pub fn title(scenario: &Scenario) -> String {
     format!("{} · {method}", model(scenario))
 }
 
+/// What a picture of the answer is of: `Llama-3.1-8B · QLoRA, rank 16 · 2,048 tokens · batch 1 · GeForce RTX 4090`.
+pub fn caption(scenario: &Scenario, unit: Unit) -> String {
+    let tuner = scenario.lora.tuner;
+    let rank = if scenario.task.trains() && scenario.method.has_adapters() && tuner.has_rank() {
+        format!(", {}", tuner.sized(scenario.lora.rank))
+    } else {
+        String::new()
+    };
+    let cards = if scenario.cluster.is_many() { cards(scenario, unit) } else { card(scenario, unit) };
+    let tokens = grouped(scenario.sequence);
+    format!("{}{rank} · {tokens} tokens · {} · {cards}", title(scenario), batch(scenario))
+}
+
 /// The price as the page asks for it: the scenario keeps cents, as the command does.
 pub const PRICE: &str = "US dollars per GPU-hour";
 
@@ -318,6 +331,16 @@ mod tests {
             fp16.as_ref().is_some_and(|told| told.contains("Precision: ") && !told.contains("LoRA")),
             "{fp16:?}"
         );
+    }
+
+    #[test]
+    fn a_picture_says_what_it_is_of() {
+        let of = |scenario: &Scenario| caption(scenario, Unit::Binary);
+        let told = "Llama-3.1-8B · QLoRA, rank 16 · 2,048 tokens · batch 1 · GeForce RTX 4090";
+        assert_eq!(of(&Scenario::default()), told);
+        let mut eight = Scenario { method: Method::Full, ..Scenario::default() };
+        eight.cluster.set_gpus(8);
+        assert_eq!(of(&eight), "Llama-3.1-8B · full · 2,048 tokens · batch 1 · 8 × GeForce RTX 4090");
     }
 
     #[test]

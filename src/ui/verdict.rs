@@ -202,6 +202,7 @@ mod tests {
     use super::*;
     use crate::plan::fits;
     use crate::scenario::GpuChoice;
+    use crate::ui::markup::plain;
     use crate::units::{BYTES_PER_GIB, Bytes};
 
     /// The verdict, the sentence and the remark on a scenario that was looked at closely.
@@ -213,7 +214,7 @@ mod tests {
         let verdict = Detail::verdict(Some(&detail), scenario, &fit);
         let told = sentence(scenario, &detail.memory, &fit, verdict, Unit::Binary);
         let remark = remark(scenario, verdict, Some(&detail), Unit::Binary);
-        (verdict, told, remark.map(|(_, words)| words).unwrap_or_default())
+        (verdict, plain(&told), plain(&remark.map(|(_, words)| words).unwrap_or_default()))
     }
 
     fn on(gib: f64) -> Scenario {
@@ -311,10 +312,10 @@ mod tests {
         let gpu = scenario.gpu().expect("a card");
         let fit = fits(&detail.memory, &gpu);
         let aside = aside(scenario, &detail.memory, (&fit, verdict), Unit::Binary);
-        assert!(aside[0].words.ends_with("% of 79.1 GiB"), "{}", aside[0].words);
+        assert!(plain(&aside[0].words).ends_with("% of 79.1 GiB"), "{}", aside[0].words);
         assert_eq!(aside[1].more, "nothing else should start on the card");
         let figures = figures(&detail.memory, (&gpu, scenario), Some(&detail), Unit::Binary);
-        assert!(figures[0].note.ends_with("driver, vLLM’s 23.7 GiB among it"), "{}", figures[0].note);
+        assert!(plain(&figures[0].note).ends_with("driver, vLLM’s 23.7 GiB among it"), "{}", figures[0].note);
         assert_eq!(figures[1].note, "with the holes between tensors");
         // asleep it leaves the card to the training, which needs less then
         let asleep = Detail::of(&crate::share::decode(&format!("{link}&vsleep=on")).scenarios[0]);

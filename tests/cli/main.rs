@@ -107,33 +107,33 @@ fn params_counts_every_file_that_it_understands() {
 fn estimate_answers_without_arguments() {
     let out = says(&["estimate"]);
     let begins = "\
-Task                                         Fine-tune (SFT)
-Model                                        meta-llama/Llama-3.1-8B
-GPU                                          GeForce RTX 4090
-GPUs                                         1
-Method                                       QLoRA
-LoRA rank                                    16
-Target modules                               All linear layers
-Training library                             transformers 5.17 + PEFT 0.21
-Precision                                    bf16 mixed (bf16 weights)
-Optimizer                                    AdamW (fused)
-Micro-batch size                             1
-Sequence length                              2,048
-Gradient accumulation                        1
-Gradient checkpointing                       On
-Attention                                    SDPA (PyTorch chooses)
-Loss kernel                                  Default
-Activation offloading                        Off
-Allocator                                    Default
-Other settings, at their default             26
+Task                                     Fine-tune (SFT)
+Model                                    meta-llama/Llama-3.1-8B
+GPU                                      GeForce RTX 4090
+GPUs                                     1
+Method                                   QLoRA
+LoRA rank                                16
+Target modules                           All linear layers
+Training library                         transformers 5.17 + PEFT 0.21
+Precision                                bf16 mixed (bf16 weights)
+Optimizer                                AdamW (fused)
+Micro-batch size                         1
+Sequence length                          2,048
+Gradient accumulation                    1
+Gradient checkpointing                   On
+Attention                                SDPA (PyTorch chooses)
+Loss kernel                              Default
+Activation offloading                    Off
+Allocator                                Default
+Other settings, at their default         26
 
-Needed                                       ";
+Needed                                   ";
     assert!(out.starts_with(begins), "{out}");
     for line in [
-        "The card has                                 23.5 GiB\n",
-        "Peak in the                                  backward pass\n",
-        "Driver context                               481 MiB",
-        "Trained parameters                           41,943,040\n",
+        "The card has                             23.5 GiB\n",
+        "Peak in the                              backward pass\n",
+        "Driver context                           481 MiB",
+        "Trained parameters                       41,943,040\n",
     ] {
         assert!(out.contains(line), "{line}{out}");
     }
@@ -355,10 +355,14 @@ fn tables_of_several_scenarios() {
     let markdown = says(&["estimate", "method=lora&2.method=full", "--markdown"]);
     assert!(
         markdown.starts_with(
-            "**GPU memory of meta-llama/Llama-3.1-8B**\n\n| Question | 1 | 2 |\n| --- | ---: | ---: |\n| Task | Fine-tune (SFT) | Fine-tune (SFT) |\n| Model | "
+            "**GPU memory of meta-llama/Llama-3.1-8B**\n\n| Question | 1 | 2 |\n| --- | ---: | ---: |\n| Model | "
         ),
         "{markdown}"
     );
+    // what is looked at first, and all else behind it
+    let (first, rest) = markdown.split_once("\n<details>\n").expect("the rest is folded");
+    assert!(first.lines().count() <= 14 && first.contains("\n| Verdict | "), "{first}");
+    assert!(rest.contains("\n| Task | Fine-tune (SFT) | Fine-tune (SFT) |\n"), "{rest}");
     assert!(markdown.ends_with("\n[Open in Headroom](#v=1&method=lora&2.method=full)\n"), "{markdown}");
 }
 

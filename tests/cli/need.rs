@@ -93,7 +93,7 @@ fn several_cards_have_a_price_together() {
 #[test]
 fn a_card_that_others_have_has_no_share() {
     let out = says(&["estimate", "--used-mib", "30000"]);
-    assert!(out.contains("The card has                                 0 B"), "{out}");
+    assert!(out.contains("The card has                             0 B"), "{out}");
     assert!(out.contains("nothing of it is left") && !out.contains("0 %, more"), "{out}");
 }
 

@@ -21,6 +21,10 @@ test("the answer as Markdown, with a link that opens it", async ({ headroom, pag
   await expect(page.getByText("Markdown copied")).toBeVisible();
   const text = await page.evaluate(() => navigator.clipboard.readText());
   expect(text).toContain("| Needed | ");
+  // what everybody looks for is ten lines, the rest is folded
+  const [first, rest] = text.split("<details>");
+  expect(first.split("\n").filter((line) => line.startsWith("| ")).length).toBeLessThanOrEqual(12);
+  expect(rest).toContain("| Weights | ");
   const [, link] = text.match(/\[Open in Headroom\]\((.*)\)/);
   expect(new URL(link).hash).toBe("#v=1&b=2");
 });
@@ -90,6 +94,9 @@ test("the chart as a picture that stands by itself", async ({ headroom, page }) 
   expect(name).toBe("headroom.svg");
   const svg = drawing.toString();
   for (const part of ["Llama-3.1-8B", "Fits on the GeForce RTX 4090", "Weights 7.", "headroom"]) expect(svg).toContain(part);
+  // what it is of, and where it is from; what is small is told together
+  for (const part of ["QLoRA, rank 16 · 2,048 tokens · batch 1 · GeForce RTX 4090", "transformers + PEFT", "small parts", new URL(page.url()).host]) expect(svg).toContain(part);
+  expect(svg).not.toContain(">Buffers ");
   expect(svg).toContain('xmlns="http://www.w3.org/2000/svg"');
   // colours that every program reads
   expect(svg).not.toMatch(/var\(--|oklch/);
@@ -106,11 +113,26 @@ test("the chart as a picture that stands by itself", async ({ headroom, page }) 
 test("on paper: the sentence, what was changed, the answer; no buttons to press", async ({ headroom, page }) => {
   await headroom.open("#v=1&o=sgd");
   await page.emulateMedia({ media: "print" });
+  await page.evaluate(() => dispatchEvent(new Event("beforeprint")));
+  // the address that opens it
+  await expect(page.locator(".on-paper")).toContainText(page.url());
   await expect(page.getByText("with QLoRA, rank 16").or(page.getByRole("button", { name: /QLoRA, rank 16/ })).first()).toBeVisible();
-  await expect(page.getByText("Optimizer: SGD")).toBeVisible();
+  await expect(page.locator(".on-paper").getByText("Optimizer: SGD")).toBeVisible();
   await expect(headroom.parts).toBeVisible();
   await expect(headroom.button("Export")).toBeHidden();
   await expect(headroom.slider("Micro-batch size")).toBeHidden();
+});
+
+test("on paper: every scenario that is compared, with what was changed of it", async ({ headroom, page }) => {
+  await headroom.open("#v=1&2.o=sgd&view=compare");
+  await page.emulateMedia({ media: "print" });
+  await page.evaluate(() => dispatchEvent(new Event("beforeprint")));
+  const paper = page.locator(".on-paper p");
+  await expect(paper).toHaveCount(3);
+  await expect(paper.nth(1)).toContainText(/^B: Llama-3.1-8B · QLoRA.*Optimizer: SGD/);
+  await expect(page.getByRole("button", { name: "Remove B" })).toBeHidden();
+  await page.evaluate(() => dispatchEvent(new Event("afterprint")));
+  await expect(paper).toHaveCount(0);
 });
 
 test("the step for PyTorch's memory_viz", async ({ headroom }) => {

@@ -51,7 +51,7 @@ test("a phone shows what a change costs in time and leaves needed, too", async (
   const table = page.getByRole("table", { name: "Changes that save memory" });
   const row = table.locator("tbody tr", { hasText: "Micro-batch" }).or(table.locator("tbody tr", { hasText: "Sequence length" }));
   await expect(row.first().getByText(/needs [\d.]+\sGiB/)).toBeVisible();
-  await expect(table.getByText(/ % (slower|faster)/).first()).toBeVisible();
+  await expect(table.getByText(/\s% (slower|faster)/).first()).toBeVisible();
   const [wide, screen] = await table.evaluate((it) => [it.scrollWidth, document.documentElement.clientWidth]);
   expect(wide).toBeLessThanOrEqual(screen);
 });

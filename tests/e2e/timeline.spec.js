@@ -29,6 +29,20 @@ test("any moment is read out, and the peak to begin with", async ({ headroom, pa
   await expect(scrubber).toHaveAttribute("aria-valuenow", at);
 });
 
+test("a moment names its layer, and the tensors that are alive name theirs", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=timeline");
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  const scrubber = page.getByRole("slider", { name: "Moment of the step" });
+  const head = page.locator("#moment .moment-head");
+  const box = await scrubber.boundingBox();
+  await scrubber.click({ position: { x: box.width * 0.25, y: 100 } });
+  // 32 layers, numbered as PyTorch does
+  await expect(head).toContainText(/(makes|frees) .+, [\d.]+\s[KM]iB, layer \d+ of 0 to 31: \w/);
+  const alive = page.locator("#moment .alive li");
+  await expect(alive).toHaveCount(5);
+  await expect(alive.filter({ hasText: /, layers 0 to \d+/ }).first()).toBeVisible();
+});
+
 test("a pointer looks and a click stays", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=timeline");
   await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
@@ -52,10 +66,15 @@ test("every part that is drawn is in the legend, with its amount at the moment",
   const figure = page.getByRole("figure", { name: "Over one step" });
   await expect(figure.locator(".area").nth(5)).toBeVisible();
   const drawn = await figure.locator(".area").evaluateAll((areas) => areas.map((area) => area.classList[2]).sort());
-  const legend = page.getByRole("list", { name: "Parts at this moment" }).getByRole("listitem");
-  const named = await legend.evaluateAll((items) => items.map((item) => item.classList[0]).sort());
+  const legend = page.locator(".legend > li");
+  const named = await legend.evaluateAll((items) => items.map((item) => item.classList[0]).filter((name) => name !== "small").sort());
   expect(named).toEqual(drawn);
   expect(named).toContain("part-temporaries");
+  // the small ones are one row, which opens
+  const buffers = legend.filter({ hasText: "Buffers" });
+  await expect(buffers).toBeHidden();
+  await page.getByRole("list", { name: "Parts at this moment" }).getByRole("button", { name: /^\d+ small parts/ }).click();
+  await expect(buffers).toBeVisible();
 });
 
 test("the same as a table", async ({ headroom, page }) => {
@@ -63,7 +82,12 @@ test("the same as a table", async ({ headroom, page }) => {
   await page.getByText("As a table").click();
   const rows = page.getByRole("table", { name: "Memory over one step" }).getByRole("row");
   await expect(rows).toHaveCount(10);
-  await expect(rows.nth(2)).toContainText(/The forward pass is highest\s*\d+\.\d+\sGiB\s*\d+\.\d+\sGiB\s*Weights/);
+  await expect(rows.nth(2)).toContainText(/The forward pass is highest\s*\d+\.\d+\sGiB\s*\d+\.\d+\sGiB/);
+  // a column for each part that is a hundredth of it, and one for all others
+  const columns = page.getByRole("table", { name: "Memory over one step" }).getByRole("columnheader");
+  await expect(columns.filter({ hasText: /^Weights$/ })).toHaveCount(1);
+  await expect(columns.last()).toHaveText("Others");
+  await expect(columns.filter({ hasText: /^Buffers$/ })).toHaveCount(0);
 });
 
 test("the first step and later ones can be chosen, and reserved is drawn above", async ({ headroom, page }) => {

@@ -2,7 +2,7 @@
 
 use headroom::import::{self, Format};
 use headroom::plan::{Room, Share, serving};
-use headroom::scenario::{GpuChoice, Method, Precision, Scenario, ServedCache, Task, WeightFormat};
+use headroom::scenario::{GpuChoice, Method, Precision, Scenario, ServedCache, Stack, Task, WeightFormat};
 use headroom::share;
 
 use crate::{left, read};
@@ -184,4 +184,37 @@ fn what_serves_nothing_is_not_read() {
     );
     let named = read("vllm serve Qwen/Qwen3-8B --config config.yaml");
     assert_eq!(left(&named), ["config: config.yaml"]);
+}
+
+/// A server beside a training answers or judges: what trains is read, and the server is not.
+#[test]
+fn what_trains_is_read_before_what_serves() {
+    let server = "CUDA_VISIBLE_DEVICES=0 vllm serve Qwen/Qwen3-32B-AWQ --port 8000 &\nsleep 60\n";
+    let training = "torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 \
+                    --max-position-embeddings 4096 --micro-batch-size 1 --tensor-model-parallel-size 2\n";
+    let both = read(&format!("{server}{training}"));
+    assert_eq!(
+        (both.scenario.task, both.scenario.stack, both.scenario.cluster.gpus),
+        (Task::Sft, Stack::Megatron, 2)
+    );
+    let judged = read(
+        "from vllm import LLM\njudge = LLM(\"Qwen/Qwen3-8B\")\nmodel = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen3-0.6B\")\n\
+         optimizer = torch.optim.AdamW(model.parameters())\nfor batch in loader:\n    loss = model(**batch).loss\n    loss.backward()\n    optimizer.step()\n",
+    );
+    assert_eq!(
+        (judged.scenario.task, judged.scenario.model.name()),
+        (Task::Sft, "Qwen/Qwen3-0.6B".to_owned())
+    );
+}
+
+/// A share of less than a hundredth is none that is followed, and not the default that 0 stands for.
+#[test]
+fn a_share_of_less_than_a_hundredth_is_told() {
+    let text = "vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.009";
+    let understood = read(text);
+    assert!(
+        understood.left.iter().any(|left| left.why.contains("less than a hundredth")),
+        "{:?}",
+        understood.left
+    );
 }

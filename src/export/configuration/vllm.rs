@@ -61,11 +61,39 @@ fn refused(scenario: &Scenario) -> Result<(), Issue> {
         return Err(issue.with_fix("choose a causal language model"));
     }
     let card = scenario.card()?;
-    if matches!(card.vendor, Vendor::Google | Vendor::Apple) {
+    if card.vendor != Vendor::Nvidia {
         let message = format!("vLLM's budget is followed on NVIDIA's cards, and not on {}", card.name);
         return Err(Issue::error(Field::Gpu, message).with_fix("choose a card of NVIDIA's"));
     }
+    let in_bfloat16 = matches!(scenario.precision, Precision::Bf16 | Precision::AmpBf16Weights);
+    if in_bfloat16 && !scenario.has_bfloat16() {
+        let message =
+            format!("vLLM stops at bfloat16 on {}: it wants compute capability 8.0 for it", card.name);
+        return Err(Issue::error(Field::Precision, message).with_fix("choose fp16"));
+    }
     Ok(())
+}
+
+/// Whether a sequence is longer than the model has positions for.
+///
+/// # Errors
+/// Where these are learned: there is no more of them, and vLLM refuses.
+fn is_beyond_its_positions(scenario: &Scenario, length: u64) -> Result<bool, Issue> {
+    let architecture = scenario.architecture()?;
+    let Some(positions) = architecture.max_positions.filter(|positions| (1..length).contains(positions))
+    else {
+        return Ok(false);
+    };
+    if architecture.embeddings.positions.is_some() {
+        let message = format!(
+            "a prompt and its new tokens are {} tokens, and the model has learned {} positions: vLLM stops",
+            grouped(length),
+            grouped(positions)
+        );
+        let issue = Issue::error(Field::Sequence, message);
+        return Err(issue.with_fix("use a shorter sequence, or fewer new tokens"));
+    }
+    Ok(true)
 }
 
 fn without_room(scenario: &Scenario, chosen: &Chosen) -> Issue {
@@ -97,9 +125,11 @@ fn command(scenario: &Scenario) -> Result<String, Issue> {
         let message = format!("{:?} is no name of a repository, which vLLM would load", one_line(&name));
         return Err(Issue::error(Field::Model, message).with_fix("choose a model by its name on the Hub"));
     }
-    let mut options = vec![format!("vllm serve {name}")];
-    let mut set = |option: &str, value: &str| options.push(format!("--{option} {value}"));
     let length = scenario.sequence.saturating_add(scenario.generation.new_tokens);
+    let longer =
+        if is_beyond_its_positions(scenario, length)? { "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 " } else { "" };
+    let mut options = vec![format!("{longer}vllm serve {name}")];
+    let mut set = |option: &str, value: &str| options.push(format!("--{option} {value}"));
     set("max-model-len", &length.to_string());
     let percent = match scenario.reserve.vllm {
         0 => crate::plan::UTILISATION,
@@ -107,8 +137,9 @@ fn command(scenario: &Scenario) -> Result<String, Issue> {
     };
     set("gpu-memory-utilization", &format!("{:.2}", percent as f64 / 100.0));
     let serving = scenario.serving;
-    let sequences = if serving.sequences == 0 { scenario.batch } else { serving.sequences };
-    set("max-num-seqs", &sequences.to_string());
+    if serving.sequences > 0 {
+        set("max-num-seqs", &serving.sequences.to_string());
+    }
     if serving.batched_tokens > 0 {
         set("max-num-batched-tokens", &serving.batched_tokens.to_string());
     }
@@ -150,17 +181,16 @@ fn read_back(scenario: &Scenario, body: &str) -> Result<(Scenario, Vec<String>),
     let mut base = scenario.clone();
     let usual = Scenario::default();
     let says = |key: &&Key| SAID.contains(&key.name);
-    keys().filter(says).for_each(|key| key.copy(&mut base, &usual));
+    // a name that no catalogue has stands for the model that has it
+    keys().filter(says).filter(|key| key.name != "model").for_each(|key| key.copy(&mut base, &usual));
     let understood =
         import::read(body, &base).map_err(|error| Issue::error(Field::Link, error.to_string()))?;
     if let Some(left) = understood.left.first() {
         return Err(Issue::error(Field::Link, format!("{}: {}", left.said, left.why)));
     }
     let mut read = understood.scenario;
-    // of how many ask at a time no more is said than how many may
-    if scenario.serving.sequences > 0 {
-        read.batch = scenario.batch;
-    }
+    // how many ask at a time is no affair of the server's
+    read.batch = scenario.batch;
     // 0 stands for the default, which is written
     if scenario.reserve.vllm == 0 {
         read.reserve.vllm = 0;
@@ -170,12 +200,8 @@ fn read_back(scenario: &Scenario, body: &str) -> Result<(Scenario, Vec<String>),
         read.method = scenario.method;
     }
     let differing = keys().filter(says).filter(|key| key.matters(&read) && !key.is_same(scenario, &read));
-    let differs = differing.map(|key| match key.field {
-        Field::VllmSequences => {
-            format!("{}: {}, as many as ask at a time, not its own choice", key.label, key.words(&read))
-        }
-        _ => format!("{}: {}, not {}", key.label_for(scenario), key.words(&read), key.words(scenario)),
-    });
+    let differs = differing
+        .map(|key| format!("{}: {}, not {}", key.label_for(scenario), key.words(&read), key.words(scenario)));
     let differs = differs.collect();
     Ok((read, differs))
 }
@@ -210,8 +236,12 @@ fn header(scenario: &Scenario, chosen: &Chosen, differs: &[String]) -> Result<St
         grouped(share.tokens),
         grouped(share.sequences)
     ));
+    let at_most = match scenario.serving.sequences {
+        0 => String::new(),
+        most => format!(", {} at most (--max-num-seqs)", grouped(most)),
+    };
     say(format_args!(
-        "That leaves keys and values of {tokens} tokens: {sequences} sequences of {} tokens at once, and more of shorter ones.",
+        "That leaves keys and values of {tokens} tokens: {sequences} sequences of {} tokens at once, and more of shorter ones{at_most}.",
         grouped(*length)
     ));
     if !chosen.starts {
@@ -220,7 +250,7 @@ fn header(scenario: &Scenario, chosen: &Chosen, differs: &[String]) -> Result<St
     let context = scenario.architecture()?.max_positions.filter(|context| *context > 0 && *context < *length);
     if let Some(context) = context {
         say(format_args!(
-            "The model has {} positions: vLLM takes a longer --max-model-len only with VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
+            "The model has {} positions, and its answers beyond them are worth little: vLLM takes a longer --max-model-len only with VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
             grouped(context)
         ));
     }

@@ -2,6 +2,7 @@
 
 use super::known::{SEVERAL, SHORT, SWITCHES};
 use crate::import::reader::could_be_a_model;
+use crate::import::started;
 use crate::import::syntax::script;
 use crate::import::syntax::setting::{Setting, scalar};
 use serde_json::Value;
@@ -24,12 +25,15 @@ pub(super) struct Served {
     pub others: Vec<String>,
 }
 
-/// The server that a text starts, the first of several.
+/// The server that a text starts, the first of several; none where it starts a training too, which the server is there for.
 pub(super) fn of(text: &str) -> Option<Served> {
     if !text.contains("vllm") || !text.contains(['-', '/']) {
         return None;
     }
     let lines = script::lines(text)?;
+    if lines.iter().any(|words| !is_server(words) && started::is_training(words)) {
+        return None;
+    }
     let mut started = lines.iter().enumerate().filter(|(_, words)| is_server(words));
     let (at, _) = started.next()?;
     let others =

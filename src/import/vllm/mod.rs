@@ -84,7 +84,7 @@ pub(super) fn of_file(members: &Map<String, Value>, base: &Scenario) -> Option<U
 /// Calls of its class in Python, where nothing trains.
 pub(super) fn of_calls(text: &str, script: &Script, base: &Scenario) -> Option<Understood> {
     const CLASSES: [&str; 4] = [CLASS, "AsyncLLM", "EngineArgs", "AsyncEngineArgs"];
-    let trains = |name: &str| name.ends_with("Trainer") || name == "FastLanguageModel";
+    let trains = |name: &str| name.ends_with("Trainer") || ["FastLanguageModel", "backward"].contains(&name);
     if !text.contains("vllm") || script.calls.iter().any(|call| trains(call.name())) {
         return None;
     }
@@ -237,6 +237,9 @@ fn card(reader: &mut Reader) {
     match reader.take(&["gpu_memory_utilization"]) {
         None => reader.assume("vllm-percent", "92", "vLLM 0.21's default of gpu_memory_utilization"),
         Some(said) => match said.number() {
+            Some(share) if share > 0.0 && share < 0.01 => {
+                reader.keep("vllm-percent", &said.said, "shares of less than a hundredth are not followed");
+            }
             Some(share) if share > 0.0 && share <= 1.0 => {
                 let percent = (share * 100.0 + 1e-6).floor();
                 let is_whole = (share * 100.0 - percent).abs() < 1e-3;

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::fmt::Write;
 
-use crate::ui::markup::Escaped;
+use crate::ui::markup::{Escaped, plain};
 use crate::units::shortest;
 use plotters::style::RGBColor;
 use plotters_backend::text_anchor::{HPos, VPos};
@@ -83,9 +83,9 @@ impl<'a> Svg<'a> {
         let number = usize::from(u16::from_be_bytes([color.rgb.0, color.rgb.1]));
         let Some(Mark { class, title }) = marks.get(number) else { return };
         // Writing to a string cannot fail.
-        let _ = write!(self.body, "<{name} class=\"{class}\" {attributes}>{}", Escaped(text));
+        let _ = write!(self.body, "<{name} class=\"{class}\" {attributes}>{}", Escaped(&plain(text)));
         if let Some(title) = title {
-            let _ = write!(self.body, "<title>{}</title>", Escaped(title));
+            let _ = write!(self.body, "<title>{}</title>", Escaped(&plain(title)));
         }
         let _ = write!(self.body, "</{name}>");
     }

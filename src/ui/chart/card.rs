@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::backend::text_width;
 use super::stack::{Bar, Layout, draw};
 use crate::ui::format::Unit;
-use crate::ui::markup::Escaped;
+use crate::ui::markup::{Escaped, plain};
 
 /// Around everything.
 const MARGIN: u32 = 24;
@@ -24,13 +24,13 @@ pub struct Named {
     pub words: String,
 }
 
-/// Draws the picture, as wide as it is told, and says how large it is.
+/// Draws the picture, as wide as it is told, and says how large it is; in its corner stands where it is from.
 pub fn draw_card(
     heading: &str,
     lines: &[String],
     bars: &[Bar],
     legend: &[Named],
-    unit: Unit,
+    (unit, from): (Unit, &str),
     width: u32,
 ) -> (String, (u32, u32)) {
     let inner = width.saturating_sub(2 * MARGIN);
@@ -48,7 +48,7 @@ pub fn draw_card(
         let _ = write!(
             body,
             "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y}\" font-size=\"{size}\">{}</text>",
-            Escaped(words)
+            Escaped(&plain(words))
         );
     };
     text(&mut body, "name", HEADING, f64::from(MARGIN), y + 16, heading);
@@ -79,7 +79,14 @@ pub fn draw_card(
         text(&mut body, "name", TEXT, at + 18., y + 14, &named.words);
         x += wide;
     }
-    y += LINE + MARGIN - 6;
+    y += LINE;
+    let corner = f64::from(MARGIN) + x.max(f64::from(inner) - text_width(from, TEXT));
+    if corner + text_width(from, TEXT) > f64::from(width) {
+        y += LINE;
+    }
+    let corner = corner.min(f64::from(width.saturating_sub(MARGIN)) - text_width(from, TEXT)).max(0.);
+    text(&mut body, "tick", TEXT, corner, y + 14 - LINE, from);
+    y += MARGIN - 6;
     let svg = format!(
         "<svg viewBox=\"0 0 {width} {y}\" width=\"{width}\" height=\"{y}\"><rect class=\"paper\" width=\"{width}\" \
          height=\"{y}\"/>{body}</svg>"
@@ -108,14 +115,17 @@ mod tests {
             .collect();
         let lines = ["a <b>".to_owned()];
         let (svg, (width, height)) =
-            draw_card("It fits", &lines, &[bar.clone(), bar], &legend, Unit::Binary, 640);
+            draw_card("It fits", &lines, &[bar.clone(), bar], &legend, (Unit::Binary, "example.org"), 640);
         assert!(
-            svg.contains(">It fits<") && svg.contains("a &lt;b&gt;") && svg.contains("number 8"),
+            svg.contains(">It fits<")
+                && svg.contains(">example.org<")
+                && svg.contains("a &lt;b&gt;")
+                && svg.contains("number 8"),
             "{svg}"
         );
         assert!(width == 640 && height > 200, "{height}");
         // the legend needs several lines
-        let (_, (_, short)) = draw_card("It fits", &lines, &[], &legend[..1], Unit::Binary, 640);
+        let (_, (_, short)) = draw_card("It fits", &lines, &[], &legend[..1], (Unit::Binary, ""), 640);
         assert!(short < height);
     }
 }

@@ -87,12 +87,33 @@ pub fn draw(curves: &[Curve], frame: &Frame<'_>, unit: Unit, width: u32) -> Stri
             let (x, floor) = pen.area.map_coordinate(&(index as f64, 0.));
             pen.named("tick", stop, (x, floor + 6 * SCALE), (HPos::Center, VPos::Top));
         }
+        for curve in curves {
+            if let Some(at) = curve.ends_at(frame.capacity) {
+                pen.ring((at, y));
+            }
+        }
         let (at, bytes) = frame.chosen;
         pen.line("chosen", [(at, 0.), (at, most)]);
         pen.dot((at, (bytes.0 as f64).min(most)));
     }
     drop(root);
     svg(&body, frame.name, width)
+}
+
+impl Curve {
+    /// Where it first goes beyond what the card has, in stops from the left.
+    fn ends_at(&self, capacity: Bytes) -> Option<f64> {
+        let points = self.points.iter().enumerate();
+        let points: Vec<(f64, f64)> =
+            points.filter_map(|(index, bytes)| Some((index as f64, (*bytes)?.0 as f64))).collect();
+        let capacity = capacity.0 as f64;
+        let crossing = |pair: &[(f64, f64)]| {
+            let [from, to] = [pair[0], pair[1]];
+            let crosses = from.1 <= capacity && to.1 > capacity;
+            crosses.then(|| from.0 + (to.0 - from.0) * (capacity - from.1) / (to.1 - from.1))
+        };
+        points.windows(2).find_map(crossing)
+    }
 }
 
 impl Pen<'_, '_> {
@@ -117,6 +138,16 @@ impl Pen<'_, '_> {
             drop(self.area.draw(&PathElement::new(piece, color.stroke_width(1))));
         }
         Some(self.area.map_coordinate(&end))
+    }
+
+    /// Where a curve goes beyond the card.
+    fn ring(&self, at: (f64, f64)) {
+        let color = self.marks.add("ends", None);
+        let (x, y) = self.area.map_coordinate(&at);
+        let size = 4 * SCALE;
+        let corners =
+            [(x - size, y - size), (x + size, y - size), (x + size, y + size), (x - size, y + size)];
+        self.fill(&corners, color);
     }
 
     /// The chosen value on its curve.
@@ -224,6 +255,17 @@ mod tests {
             .map(|rest| rest.split('"').next().and_then(|x| x.parse().ok()).expect("a place"))
             .collect();
         assert!(places.len() == 2 && places.iter().all(|x| x + f64::from(LETTER) <= 602.), "{svg}");
+    }
+
+    #[test]
+    fn the_end_of_the_card_is_marked_on_a_curve() {
+        let points = |gib: [f64; 3]| gib.map(|gib| Some(Bytes::gib(gib))).to_vec();
+        let svg = drawn(&points([10., 20., 28.]), Bytes::gib(24.));
+        assert_eq!(svg.matches("class=\"ends\"").count(), 1, "{svg}");
+        let within = drawn(&points([10., 20., 22.]), Bytes::gib(24.));
+        assert!(!within.contains("class=\"ends\""), "{within}");
+        let curve = Curve { name: String::new(), points: points([10., 20., 28.]), position: 0, active: true };
+        assert_eq!(curve.ends_at(Bytes::gib(24.)), Some(1.5));
     }
 
     #[test]

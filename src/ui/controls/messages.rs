@@ -4,7 +4,7 @@ use leptos::either::Either;
 use leptos::prelude::*;
 
 use crate::issue::{Issue, Severity};
-use crate::ui::markup::capitalised;
+use crate::ui::markup::{capitalised, unbroken};
 
 /// Notes of more characters are folded.
 const LONG: usize = 120;
@@ -26,8 +26,8 @@ pub fn message(issue: &Issue) -> impl IntoView + use<> {
         Severity::Warning => ("message warning", "Warning: "),
         Severity::Error => ("message error", "Error: "),
     };
-    let fix = issue.fix.as_ref().map(|fix| format!(" {}.", capitalised(fix)));
-    let message = capitalised(&issue.message);
+    let fix = issue.fix.as_ref().map(|fix| unbroken(&format!(" {}.", capitalised(fix))));
+    let message = unbroken(&capitalised(&issue.message));
     let prefix = view! { <span class="unseen">{prefix}</span> };
     // what is good to know and long is a line, and the rest of it behind that
     match message.split_once("; ").filter(|_| issue.severity == Severity::Note && message.len() > LONG) {
@@ -52,7 +52,7 @@ mod tests {
     fn a_long_note_is_a_line_with_the_rest_behind_it() {
         let long = format!("NCCL may take 1 GiB more; {}", "its buffers are outside of it ".repeat(5));
         let folded = message(&Issue::new(Severity::Note, Field::Gpus, &long)).to_html().replace("<!>", "");
-        assert!(folded.contains("NCCL may take 1 GiB more.</summary>Its buffers"), "{folded}");
+        assert!(folded.contains("NCCL may take 1\u{a0}GiB more.</summary>Its buffers"), "{folded}");
         let warned = message(&Issue::warning(Field::Gpus, long)).to_html();
         assert!(!warned.contains("<details"), "{warned}");
     }

@@ -8,6 +8,7 @@ use super::term::meaning;
 use crate::export::{comma_separated, no_formula};
 use crate::ui::browser;
 use crate::ui::format::Unit;
+use crate::ui::markup::{self, unbroken};
 use crate::units::{Bytes, grouped, ungrouped};
 
 /// What a cell says and does.
@@ -89,7 +90,7 @@ impl Cell {
         let text = if matches!(&*self.text, "–" | "…") { "" } else { &self.text };
         let said = [("", text), (": note", &*self.small)];
         let said = said.into_iter().filter(|(_, value)| !value.is_empty());
-        said.map(|(ending, value)| (ending.to_owned(), value.to_owned())).collect()
+        said.map(|(ending, value)| (ending.to_owned(), markup::plain(value))).collect()
     }
 }
 
@@ -287,6 +288,7 @@ fn cell((number, cell): (usize, Cell), row: &str) -> impl IntoView + use<> {
 /// `id` begins the ids of what is said of it.
 fn content(cell: Cell, button: &'static str, id: &str) -> impl IntoView + use<> {
     let Cell { text, small, narrow, hint, act, href, .. } = cell;
+    let [text, small, narrow] = [text, small, narrow].map(|said| unbroken(&said));
     let away = (!href.is_empty()).then(|| {
         view! {
             " "

@@ -5,12 +5,12 @@ use leptos::prelude::*;
 
 use crate::glossary::{Term, pieces};
 use crate::ui::browser;
-use crate::ui::markup::capitalised;
+use crate::ui::markup::{capitalised, unbroken};
 
 /// A text whose words are explained; `id` begins the ids of the explanations.
 pub fn explained(id: &str, text: &str) -> Vec<AnyView> {
     let piece = |(text, term): (&str, Option<&'static Term>)| match term {
-        None => text.to_owned().into_any(),
+        None => unbroken(text).into_any(),
         Some(term) => {
             let id = format!("{id}-{}", term.word.replace(' ', "-"));
             let heading = capitalised(term.word);

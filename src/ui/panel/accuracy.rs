@@ -208,7 +208,7 @@ mod tests {
         );
         let unnamed = Run { model: "model".to_owned(), ..run.clone() };
         assert!(sentence(&unnamed).starts_with("a gpt2 of 124M parameters, transformers"));
-        assert_eq!(figures(run, Unit::Decimal)[0].cells[0].text, "3.00 GB");
+        assert_eq!(figures(run, Unit::Decimal)[0].cells[0].text, "3.00\u{a0}GB");
         // its own error is not within the band of other runs: what that is of is said
         let band = |percent| Band {
             percent,

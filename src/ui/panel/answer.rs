@@ -3,7 +3,7 @@
 use leptos::ev::MouseEvent;
 use leptos::prelude::*;
 
-use super::breakdown::{Breakdown, Opened, explanations};
+use super::breakdown::{Breakdown, Opened, explanations, sizes};
 use super::chart::Chart;
 use super::document::Grounds;
 use super::oom::OutOfMemory;
@@ -19,6 +19,7 @@ use crate::ui::browser;
 use crate::ui::chart::card::{Named, draw_card};
 use crate::ui::chart::stack::{Bar, Layout, Segment, draw};
 use crate::ui::format::Unit;
+use crate::ui::markup::unbroken;
 use crate::ui::part::Part;
 use crate::ui::state::{Slot, State, letter};
 use crate::ui::summary;
@@ -94,7 +95,7 @@ fn Notes() -> impl IntoView {
                 <p>
                     <b>{unit.amount(bytes)}</b>
                     " "
-                    {words}
+                    {unbroken(&words)}
                     ". "
                     {button}
                 </p>
@@ -205,7 +206,7 @@ pub fn card(state: State, width: u32) -> (String, (u32, u32)) {
             let which = if alone { String::new() } else { format!("{}: ", letter(position)) };
             told.push(format!(
                 "{which}{}, {}. {} {}.",
-                summary::title(scenario),
+                if alone { summary::library(scenario) } else { summary::caption(scenario, unit) },
                 unit.amount(fit.needed),
                 verdict.label(),
                 verdict::circumstances(&fit, verdict, scenario, unit)
@@ -214,19 +215,30 @@ pub fn card(state: State, width: u32) -> (String, (u32, u32)) {
     }
     let mut bars = bars(state);
     bars.iter_mut().for_each(|bar| bar.faded = false);
-    let named = |part: Part| {
-        let amounts = state.shown().filter_map(|slot| slot.answer(|_, memory, _| part.at_peak(memory)));
-        let amounts: Vec<Bytes> = amounts.collect();
-        let is_there = amounts.iter().any(|bytes| *bytes > Bytes::ZERO);
-        let words = match amounts[..] {
-            [one] => format!("{} {}", part.label(), unit.amount(one)),
-            _ => part.label().to_owned(),
-        };
-        is_there.then(|| Named { class: part.class(), words })
+    let amounts = |parts: &[Part]| -> Vec<Bytes> {
+        let sum = |memory: &Memory| parts.iter().map(|part| part.at_peak(memory)).sum();
+        state.shown().filter_map(|slot| slot.answer(|_, memory, _| sum(memory))).collect()
     };
-    let legend: Vec<_> = Part::all().filter_map(named).collect();
-    let heading = if alone { state.current().scenario.with(summary::title) } else { "Headroom".to_owned() };
-    draw_card(&heading, &told, &bars, &legend, unit, width)
+    let words = |name: String, parts: &[Part]| match amounts(parts)[..] {
+        [one] => format!("{name} {}", unit.amount(one)),
+        _ => name,
+    };
+    // as on the page: what is small is told together
+    let (large, small) = sizes(state);
+    let named = |part: &Part| Named { class: part.class(), words: words(part.label().to_owned(), &[*part]) };
+    let mut legend: Vec<_> = large.iter().map(named).collect();
+    if !small.is_empty() {
+        let name = format!("{} small parts", small.len());
+        legend.push(Named { class: small[0].class(), words: words(name, &small) });
+    }
+    let heading = match alone {
+        true => state.current().scenario.with(|scenario| summary::caption(scenario, unit)),
+        false => "GPU memory".to_owned(),
+    };
+    let page = browser::address();
+    let page = page.split(['#', '?']).next().unwrap_or_default();
+    let from = page.split_once("://").map_or(page, |(_, rest)| rest).trim_end_matches('/');
+    draw_card(&heading, &told, &bars, &legend, (unit, from), width)
 }
 
 /// The peaks of the phases of the active scenario.

@@ -16,7 +16,7 @@ use crate::ui::verdict::margin;
 use crate::units::Bytes;
 
 /// Parts of less than so many percent are folded into one row.
-const SMALL: f64 = 1.;
+pub(super) const SMALL: f64 = 1.;
 
 /// The parts of all scenarios side by side.
 #[component]
@@ -94,7 +94,7 @@ pub fn Breakdown(
                     <tr class="sum">
                         <th scope="row">"Needed"</th>
                         <Amounts part=None />
-                        <td hidden=compared>"100 %"</td>
+                        <td hidden=compared>"100\u{a0}%"</td>
                         <td class="bar" hidden=compared></td>
                     </tr>
                     <tr hidden=alone>
@@ -175,9 +175,10 @@ pub fn explanations(part: Part) -> [String; 2] {
 }
 
 /// The parts that have a row of their own, and those that are folded into one: less than a hundredth of every scenario.
-type Sizes = (Vec<Part>, Vec<Part>);
+pub(super) type Sizes = (Vec<Part>, Vec<Part>);
 
-fn sizes(state: State) -> Sizes {
+/// Which parts are told by themselves, and which together.
+pub(super) fn sizes(state: State) -> Sizes {
     let shares = |part: Part| {
         let share = |memory: &Memory| (part.at_peak(memory), memory.needed());
         state.shown().filter_map(|slot| slot.answer(|_, memory, _| share(memory))).collect::<Vec<_>>()

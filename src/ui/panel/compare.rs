@@ -354,10 +354,13 @@ mod tests {
         let small = |one, first| outcome(one, Some(first), Unit::Binary).small;
         assert_eq!(small(failed, whole), "until it fails");
         assert_eq!(small(whole, failed), "");
-        assert_eq!(small(other, whole), "−1.00 GiB");
+        assert_eq!(small(other, whole), "−1.00\u{a0}GiB");
         // beside other GPUs it is a range, as in the answer above
         let range = Between { least: Bytes::gib(3.5), most: Bytes::gib(4.5) };
-        assert_eq!(outcome(other.of(range), Some(whole.of(range)), Unit::Binary).text, "3.50 to 4.50 GiB");
+        assert_eq!(
+            outcome(other.of(range), Some(whole.of(range)), Unit::Binary).text,
+            "3.50 to 4.50\u{a0}GiB"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::scenario::Scenario;
 use crate::scenario::keys::{Group, Key, Place, keys};
 use crate::ui::browser;
 use crate::ui::controls::Messages;
+use crate::ui::markup::unbroken;
 use crate::ui::presets;
 use crate::ui::state::State;
 
@@ -206,7 +207,7 @@ fn Presets() -> impl IntoView {
                 hidden=Signal::derive(move || index >= FIRST_EXAMPLES && !all.get())
                 on:click=open
             >
-                {preset.label}
+                {unbroken(preset.label)}
                 {move || all.get().then(|| view! { <small>{preset.help}</small> })}
             </button>
         }

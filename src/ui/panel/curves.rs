@@ -338,7 +338,9 @@ mod tests {
 
     #[test]
     fn the_end_of_the_card_is_told() {
-        let gist = |axis, stops: &[u64], points: &[Point]| gist((axis, "rank"), stops, points, Unit::Binary);
+        let gist = |axis, stops: &[u64], points: &[Point]| {
+            crate::ui::markup::plain(&gist((axis, "rank"), stops, points, Unit::Binary))
+        };
         let stops = [1024, 2048, 4096];
         let point = |gib, verdict| Some((Bytes::gib(gib), verdict));
         let points = [point(10., Verdict::Fits), point(12., Verdict::Fits), point(17., Verdict::Over)];

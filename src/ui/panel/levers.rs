@@ -14,7 +14,7 @@ use crate::scenario::kernels::without_kernels;
 use crate::scenario::keys::Key;
 use crate::ui::browser::{self, Later};
 use crate::ui::format::Unit;
-use crate::ui::markup::capitalised;
+use crate::ui::markup::{capitalised, unbroken};
 use crate::ui::own::{self, OfHub};
 use crate::ui::search;
 use crate::ui::state::{Known, State};
@@ -366,7 +366,7 @@ pub(super) fn change_button(
     let lines: Vec<_> = changes.iter().map(in_words).collect();
     let told = lines.first().cloned().unwrap_or_default();
     let scenario = scenario.clone();
-    let line = |words: String| view! { <span>{words}</span> };
+    let line = |words: String| view! { <span>{unbroken(&words)}</span> };
     let take = move |_| take(state, &scenario, &told);
     view! {
         <button type="button" class="lever" on:click=take>

@@ -16,7 +16,7 @@ use crate::ui::browser::Later;
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
-use crate::ui::markup::capitalised;
+use crate::ui::markup::{capitalised, unbroken};
 use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 
@@ -211,7 +211,7 @@ fn of_suspect(suspect: &Suspect, unit: Unit) -> impl IntoView + use<> {
     view! {
         <p>
             <b>{format!("{could_be}{} in the {phase}", line.what)}</b>
-            {format!(": {}, {}. ", unit.amount(line.bytes), line.formula)}
+            {unbroken(&format!(": {}, {}. ", unit.amount(line.bytes), line.formula))}
             {format!("{}. {} were allocated before it{said}.", capitalised(&line.why), unit.amount(*allocated))}
             {place}
             " " <small>{cited(&line.source)}</small>
@@ -225,6 +225,7 @@ mod tests {
     use crate::oom::{decode, remedies};
     use crate::share;
     use crate::ui::desk::Desk;
+    use crate::ui::markup::plain;
 
     /// What is shown of a text beside a scenario.
     fn shown(text: &str, link: &str) -> String {
@@ -233,7 +234,7 @@ mod tests {
         let changes = remedies(&found).expect("changes");
         Owner::new().with(|| {
             let state = State::new(vec![scenario], Desk::default());
-            decoded(state, &found, &changes, Unit::Binary).to_html()
+            plain(&decoded(state, &found, &changes, Unit::Binary).to_html())
         })
     }
 

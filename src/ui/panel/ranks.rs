@@ -122,6 +122,7 @@ mod tests {
         let cluster = Cluster { gpus: 16, ..Cluster::ONE };
         let told = together(cluster, Bytes::gib(10.), Bytes::gib(24.), 4, Unit::Binary);
         assert!(told.starts_with("All do the same"), "{told}");
+        let told = crate::ui::markup::plain(&told);
         assert!(told.contains("need 160.0 GiB of 384.0 GiB and take 64 sequences per step"), "{told}");
     }
 

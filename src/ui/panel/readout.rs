@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 
+use super::breakdown::{SMALL, Sizes};
 use super::document::{Formula, formula_of};
 use super::zoom::Zoom;
 use crate::explain::Line;
+use crate::memory::Memory;
 use crate::step::Moment;
 use crate::ui::controls::explained;
 use crate::ui::desk::Place;
 use crate::ui::detail::{Detail, Glance};
 use crate::ui::format::Unit;
+use crate::ui::markup::unbroken;
 use crate::ui::part::Part;
 use crate::ui::state::State;
 use crate::units::Bytes;
@@ -68,6 +71,26 @@ impl Told {
     }
 }
 
+/// The parts that are there at any of these moments: those that are told by themselves, and those that are less than a hundredth of the
+/// most at all of them.
+pub(super) fn sizes_over(moments: &[Moment], context: Bytes) -> Sizes {
+    let most = |part: Part| match part {
+        Part::Tensors(category) => moments.iter().map(|moment| moment.parts.get(category)).max(),
+        Part::Context => Some(context),
+    };
+    let whole = moments.iter().map(|moment| moment.parts.total()).max().unwrap_or_default() + context;
+    let there = Part::all().filter_map(|part| Some((part, most(part).filter(|bytes| *bytes > Bytes::ZERO)?)));
+    let (large, small): (Vec<_>, Vec<_>) = there.partition(|(_, most)| most.percent_of(whole) >= SMALL);
+    let [mut large, small] =
+        [large, small].map(|parts| parts.into_iter().map(|(part, _)| part).collect::<Vec<_>>());
+    // one row folded into one saves nothing
+    if let [one] = small[..] {
+        large.push(one);
+        return (Part::all().filter(|part| large.contains(part)).collect(), Vec::new());
+    }
+    (large, small)
+}
+
 /// The moment in words: its bytes by part, each of which opens, and the largest tensors alive.
 #[component]
 pub(super) fn Readout(
@@ -92,21 +115,20 @@ pub(super) fn Readout(
             }
         })
     };
-    let event = Signal::derive(move || glance.get().and_then(|glance| glance.event).unwrap_or_default());
-    // A part that is there at no moment is not in the legend.
-    let present = move || {
-        state.current().answer(|_, memory, _| {
-            let details = detail.get();
-            let moments = details.as_ref().map_or(&[][..], |detail| &detail.moments[..]);
-            let is_there = |part: &Part| match *part {
-                Part::Tensors(category) => {
-                    moments.iter().any(|moment| moment.parts.get(category) > Bytes::ZERO)
-                }
-                Part::Context => memory.context > Bytes::ZERO,
-            };
-            Part::all().filter(is_there).collect::<Vec<_>>()
-        })
-    };
+    let event = Signal::derive(move || {
+        let event = glance.get().and_then(|glance| glance.event).unwrap_or_default();
+        unbroken(&event)
+    });
+    let sizes = Memo::new(move |_| {
+        let of = |memory: &Memory| {
+            detail.with(|detail| {
+                let moments = detail.as_ref().map_or(&[][..], |detail| &detail.moments[..]);
+                sizes_over(moments, memory.context)
+            })
+        };
+        state.current().answer(|_, memory, _| of(memory)).unwrap_or_default()
+    });
+    let listed = RwSignal::new(false);
     // what was opened stays open at the next moment
     let chosen = RwSignal::new(None::<Part>);
     let part = move |part: Part| {
@@ -115,8 +137,9 @@ pub(super) fn Readout(
             let bytes = told.get().map(|told| told.bytes(part)).unwrap_or_default();
             if bytes == Bytes::ZERO { "–".to_owned() } else { unit.amount(bytes) }
         });
+        let is_away = Signal::derive(move || sizes.with(|(_, small)| small.contains(&part)) && !listed.get());
         view! {
-            <li class=part.class()>
+            <li class=part.class() hidden=is_away>
                 <button
                     type="button"
                     aria-expanded=Signal::derive(move || (chosen.get() == Some(part)).to_string())
@@ -130,13 +153,39 @@ pub(super) fn Readout(
             </li>
         }
     };
-    let parts = move || present().unwrap_or_default().into_iter().map(part).collect::<Vec<_>>();
+    let parts = move || {
+        let (large, small) = sizes.get();
+        let count = small.len();
+        let together = Signal::derive(move || {
+            let sum = |told: Told| sizes.with(|(_, small)| small.iter().map(|part| told.bytes(*part)).sum());
+            state.unit().amount(told.get().map(sum).unwrap_or_default())
+        });
+        let fold = (count > 0).then(|| {
+            view! {
+                <li class="small">
+                    <button
+                        type="button"
+                        aria-expanded=Signal::derive(move || listed.get().to_string())
+                        on:click=move |_| listed.update(|listed| *listed = !*listed)
+                    >
+                        <i class="swatch"></i>
+                        <span>{format!("{count} small parts")}</span>
+                        " "
+                        <b>{together}</b>
+                    </button>
+                </li>
+            }
+        });
+        let large: Vec<_> = large.into_iter().map(part).collect();
+        let small: Vec<_> = small.into_iter().map(part).collect();
+        view! { {large} {fold} {small} }
+    };
     let line = move |line: &Line| {
         let class = Part::Tensors(line.category).class();
         view! {
             <li class=class>
                 <i class="swatch"></i>
-                <span>{line.what.clone()}</span>
+                <span title=line.what.clone()>{line.what.clone()}</span>
                 " "
                 <b>{state.unit().amount(line.bytes)}</b>
             </li>
@@ -175,7 +224,7 @@ pub(super) fn Readout(
                 {parts}
             </ul>
             <div class="alive">
-                <h3>"Largest tensors alive, by the operation that made them; those of all layers summed"</h3>
+                <h3>"Largest tensors alive, by the operation that made them"</h3>
                 <ul>{lines}</ul>
             </div>
             {inside}
@@ -186,8 +235,18 @@ pub(super) fn Readout(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Category;
     use crate::scenario::Scenario;
     use crate::ui::chart::timeline;
+
+    #[test]
+    fn small_parts_are_told_together() {
+        let detail = Detail::of(&Scenario::default()).expect("an answer");
+        let (large, small) = sizes_over(&detail.moments, detail.memory.context);
+        assert!(large.len() > 3 && small.len() > 1, "{large:?} {small:?}");
+        assert!(small.contains(&Part::Tensors(Category::Buffers)), "{small:?}");
+        assert_eq!(sizes_over(&[], Bytes::mib(481)), (vec![Part::Context], Vec::new()));
+    }
 
     #[test]
     fn a_moment_is_said_in_a_sentence() {

@@ -4,6 +4,7 @@ use leptos::prelude::*;
 
 use crate::ui::browser::Later;
 use crate::ui::desk::Place;
+use crate::ui::markup::unbroken;
 use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 
@@ -25,7 +26,7 @@ impl<T: Send + Sync + 'static> Pieces<T> {
     pub fn looking(self, what: &str) -> String {
         self.heard.with(|heard| match (heard.iter().flatten().count() * 100).checked_div(heard.len()) {
             None | Some(0) => format!("{what} …"),
-            Some(percent) => format!("{what} … {percent} %"),
+            Some(percent) => unbroken(&format!("{what} … {percent} %")),
         })
     }
 }

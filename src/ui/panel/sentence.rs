@@ -7,6 +7,7 @@ use crate::scenario::keys::{Key, Place};
 use crate::scenario::{Method, Precision, Scenario};
 use crate::ui::browser;
 use crate::ui::format::Unit;
+use crate::ui::markup::unbroken;
 use crate::ui::state::State;
 use crate::ui::summary;
 use crate::units::grouped;
@@ -78,7 +79,7 @@ pub fn Sentence() -> impl IntoView {
     let piece = move |(before, id, name, words): Piece| {
         let said = Memo::new(move |_| {
             let unit = state.unit();
-            state.current().scenario.with(|scenario| words(scenario, unit))
+            state.current().scenario.with(|scenario| unbroken(&words(scenario, unit)))
         });
         let edit = move |_| {
             if Key::find(id).is_some_and(|key| key.place != Place::Surface) {

@@ -9,17 +9,18 @@ use leptos::prelude::*;
 use super::chart::{USUAL_WIDTH, follow_width};
 use super::document::Grounds;
 use super::overlay::{Overlay, overlay};
-use super::readout::{Readout, Told};
-use crate::memory::{Phase, in_order};
+use super::readout::{Readout, Told, sizes_over};
+use crate::memory::{Category, Phase, in_order};
 use crate::step::Moment;
 use crate::ui::behind::Behind;
 use crate::ui::browser::Later;
 use crate::ui::chart::pen::HEIGHT;
 use crate::ui::chart::timeline::{self, Against};
-use crate::ui::controls::{Cell, Row, Table, columns};
+use crate::ui::controls::{Cell, Row, Table};
 use crate::ui::desk::Place;
 use crate::ui::detail::{Detail, Glance};
 use crate::ui::looked::Looked;
+use crate::ui::part::Part;
 use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 use crate::units::Bytes;
@@ -400,34 +401,45 @@ fn Twin(
 ) -> impl IntoView {
     let state = State::of_page();
     let open = RwSignal::new(false);
+    let context =
+        move || detail.with(|detail| detail.as_ref().map_or(Bytes::ZERO, |detail| detail.memory.context));
+    // the driver's part is the same at all moments, and in the sums
+    let parts = Memo::new(move |_| {
+        let (large, small) = shown.moments.with(|moments| sizes_over(moments, Bytes::ZERO));
+        let categories = |parts: Vec<Part>| parts.into_iter().filter_map(Part::category).collect::<Vec<_>>();
+        (categories(large), categories(small))
+    });
     let rows = Signal::derive(move || {
         let unit = state.unit();
-        let context =
-            detail.with(|detail| detail.as_ref().map_or(Bytes::ZERO, |detail| detail.memory.context));
+        let context = context();
         let row = |(when, moment): (String, Moment)| {
-            let parts = moment
-                .parts
-                .iter()
-                .map(|(category, bytes)| format!("{} {}", category.label(), unit.amount(bytes)));
-            let parts = Cell { class: "words", ..Cell::of(parts.collect::<Vec<_>>().join(", ")) };
-            let amounts =
-                [moment.parts.total(), moment.reserved].map(|bytes| Cell::of(unit.amount(bytes + context)));
-            Row {
-                head: Cell::of(when),
-                cells: amounts.into_iter().chain([parts]).collect(),
-                ..Row::default()
-            }
+            let sums = [moment.parts.total(), moment.reserved].map(|bytes| bytes + context);
+            let amounts = parts.with(|(large, small)| {
+                let of = |category: &Category| moment.parts.get(*category);
+                let others = (!small.is_empty()).then(|| small.iter().map(of).sum::<Bytes>());
+                sums.into_iter().chain(large.iter().map(of)).chain(others).collect::<Vec<_>>()
+            });
+            let cell = |bytes: Bytes| match bytes {
+                Bytes::ZERO => Cell::of("–"),
+                some => Cell::of(unit.amount(some)),
+            };
+            Row { head: Cell::of(when), cells: amounts.into_iter().map(cell).collect(), ..Row::default() }
         };
         let is_whole = shown.looked.zooms.with(Vec::is_empty);
         shown.moments.with(|moments| stations(moments, is_whole).into_iter().map(row).collect::<Vec<_>>())
     });
-    let names = || {
-        Signal::stored(columns(["Moment", "Memory, driver included", "Reserved, driver included", "Parts"]))
-    };
+    let names = Signal::derive(move || {
+        parts.with(|(large, small)| {
+            let first = ["Moment", "Memory, driver included", "Reserved, driver included"];
+            let others = (!small.is_empty()).then_some("Others");
+            let all = first.into_iter().chain(large.iter().map(|category| category.label())).chain(others);
+            all.map(str::to_owned).collect::<Vec<_>>()
+        })
+    });
     view! {
         <details class="twin" on:toggle=move |_| open.set(true)>
             <summary>"As a table"</summary>
-            {move || open.get().then(|| view! { <Table caption="Memory over one step" class="" columns=names() rows=rows /> })}
+            {move || open.get().then(|| view! { <Table caption="Memory over one step" class="stations" columns=names rows=rows /> })}
         </details>
     }
 }

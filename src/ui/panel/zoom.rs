@@ -11,10 +11,10 @@ use crate::ui::browser::Later;
 use crate::ui::desk::Place;
 use crate::ui::detail::Detail;
 use crate::ui::format::{Unit, exact};
-use crate::ui::markup::capitalised;
+use crate::ui::markup::{capitalised, unbroken};
 use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
-use crate::units::grouped;
+use crate::units::{Bytes, grouped};
 
 /// How long, in milliseconds, a moment must be shown before it is asked about.
 const REST: u32 = 30;
@@ -68,13 +68,41 @@ pub(super) fn Zoom(
     move || {
         heard.track();
         let unit = state.unit();
-        known.with_value(|of| list(&of.levels, "", &of.open, known, unit))
+        known.with_value(|of| {
+            let whole = of.levels.iter().map(|level| level.line.bytes).sum();
+            list(&of.levels, "", &of.open, known, (unit, Scale { whole, times: 1 }))
+        })
     }
 }
 
-fn list(levels: &[Level], way: &str, open: &[String], known: StoredValue<Known>, unit: Unit) -> AnyView {
+/// What a level's stretch is measured by: all of the part, and how many layers the level stands for.
+#[derive(Clone, Copy)]
+struct Scale {
+    whole: Bytes,
+    times: u64,
+}
+
+impl Scale {
+    /// The share of the part that so many bytes in each of these layers are.
+    fn of(self, bytes: Bytes) -> f64 {
+        Bytes(bytes.0.saturating_mul(self.times)).percent_of(self.whole)
+    }
+
+    /// What is inside of a level.
+    fn inside(self, level: &Level) -> Scale {
+        Scale { times: self.times.saturating_mul(level.times), ..self }
+    }
+}
+
+fn list(
+    levels: &[Level],
+    way: &str,
+    open: &[String],
+    known: StoredValue<Known>,
+    scale: (Unit, Scale),
+) -> AnyView {
     let rows = levels.iter().zip(ways(levels, way));
-    let rows: Vec<_> = rows.map(|(level, way)| row(level, way, open, known, unit)).collect();
+    let rows: Vec<_> = rows.map(|(level, way)| row(level, way, open, known, scale)).collect();
     view! { <ul class="zoom">{rows}</ul> }.into_any()
 }
 
@@ -101,7 +129,14 @@ fn name(level: &Level) -> &str {
 }
 
 /// A level, and what it opens: what is inside, or why it is there.
-fn row(level: &Level, way: String, opened: &[String], known: StoredValue<Known>, unit: Unit) -> AnyView {
+fn row(
+    level: &Level,
+    way: String,
+    opened: &[String],
+    known: StoredValue<Known>,
+    (unit, scale): (Unit, Scale),
+) -> AnyView {
+    let width = format!("{:.2}%", scale.of(level.line.bytes));
     let open = RwSignal::new(opened.contains(&way));
     let (name, sum, amount) = (level.line.what.clone(), sum(level, unit), unit.amount(level.line.bytes));
     let level = level.clone();
@@ -109,7 +144,7 @@ fn row(level: &Level, way: String, opened: &[String], known: StoredValue<Known>,
     let inside = move || {
         open.get().then(|| {
             let opened = known.with_value(|known| known.open.clone());
-            content(&level, &own, &opened, known, unit)
+            content(&level, &own, &opened, known, (unit, scale))
         })
     };
     let turn = move |_| {
@@ -126,6 +161,9 @@ fn row(level: &Level, way: String, opened: &[String], known: StoredValue<Known>,
                 <b>{name}</b>
                 <span class="made-of">{sum}</span>
                 <span>{amount}</span>
+                <svg aria-hidden="true">
+                    <rect width=width height="100%" rx="1" />
+                </svg>
             </button>
             {inside}
         </li>
@@ -133,8 +171,15 @@ fn row(level: &Level, way: String, opened: &[String], known: StoredValue<Known>,
     .into_any()
 }
 
-fn content(level: &Level, way: &str, open: &[String], known: StoredValue<Known>, unit: Unit) -> AnyView {
-    let all = (!level.inside.is_empty()).then(|| list(&level.inside, way, open, known, unit));
+fn content(
+    level: &Level,
+    way: &str,
+    open: &[String],
+    known: StoredValue<Known>,
+    (unit, scale): (Unit, Scale),
+) -> AnyView {
+    let inside = (unit, scale.inside(level));
+    let all = (!level.inside.is_empty()).then(|| list(&level.inside, way, open, known, inside));
     let why = (!level.line.why.is_empty()).then(|| format!("{}. ", capitalised(&level.line.why)));
     let one = if level.times > 1 { "In each of these layers. " } else { "" };
     view! {
@@ -164,6 +209,10 @@ pub(super) fn cited(sources: &str) -> AnyView {
 
 /// The sum in numbers: a tensor's own, so many layers, or the amounts of what is inside.
 fn sum(level: &Level, unit: Unit) -> String {
+    unbroken(&summed(level, unit))
+}
+
+fn summed(level: &Level, unit: Unit) -> String {
     if !level.line.formula.is_empty() {
         return level.line.formula.clone();
     }
@@ -187,7 +236,6 @@ mod tests {
     use crate::scenario::Scenario;
     use crate::ui::detail::opened;
     use crate::ui::part::Part;
-    use crate::units::Bytes;
 
     #[test]
     fn every_part_of_an_answer_opens_into_sums_that_are_the_part() {
@@ -201,10 +249,33 @@ mod tests {
             let html = Owner::new().with(|| {
                 let ways = ways(&levels, "");
                 let known = StoredValue::new(Known { levels: Vec::new(), open: ways.clone() });
-                list(&levels, "", &ways, known, Unit::Binary).to_html()
+                let scale = Scale { whole: part, times: 1 };
+                list(&levels, "", &ways, known, (Unit::Binary, scale)).to_html()
             });
             let inside: usize = levels.iter().map(|level| level.inside.len()).sum();
             assert_eq!(html.matches("aria-expanded").count(), levels.len() + inside, "{html}");
+        }
+    }
+
+    /// Down to the last level the stretches of what is inside are together as long as that of what they are in.
+    #[test]
+    fn shares_of_a_level_add_up_to_its_own() {
+        fn check(level: &Level, scale: Scale) {
+            if level.inside.is_empty() {
+                return;
+            }
+            let inside = scale.inside(level);
+            let sum: f64 = level.inside.iter().map(|level| inside.of(level.line.bytes)).sum();
+            assert!((sum - scale.of(level.line.bytes)).abs() < 1e-6, "{sum}: {level:?}");
+            level.inside.iter().for_each(|level| check(level, inside));
+        }
+        let scenario = Scenario::default();
+        let (_, replayed) = Detail::look(&scenario).expect("an answer");
+        let replayed = replayed.expect("a step");
+        for category in Category::ALL {
+            let levels = opened(&replayed, &scenario, None, category);
+            let scale = Scale { whole: levels.iter().map(|level| level.line.bytes).sum(), times: 1 };
+            levels.iter().for_each(|level| check(level, scale));
         }
     }
 
@@ -227,10 +298,13 @@ mod tests {
             level.line.formula.clear();
             level
         };
-        assert_eq!(sum(&leaf("linear", 1), Unit::Binary), "2 × 3");
-        assert_eq!(sum(&of(vec![leaf("a", 2), leaf("b", 1)]), Unit::Binary), "32 × (2.00 MiB + 1.00 MiB)");
+        assert_eq!(sum(&leaf("linear", 1), Unit::Binary), unbroken("2 × 3"));
+        assert_eq!(
+            sum(&of(vec![leaf("a", 2), leaf("b", 1)]), Unit::Binary),
+            unbroken("32 × (2.00 MiB + 1.00 MiB)")
+        );
         let many = ["a", "b", "c", "d", "e"].map(|name| leaf(name, 1)).to_vec();
-        assert_eq!(sum(&of(many), Unit::Binary), "32 × (1.00 MiB + 1.00 MiB + 1.00 MiB + 2 more)");
+        assert_eq!(sum(&of(many), Unit::Binary), unbroken("32 × (1.00 MiB + 1.00 MiB + 1.00 MiB + 2 more)"));
         // what was open stays so where there are more layers, or fewer
         let at = |layers: [&str; 3]| ways(&layers.map(|layers| leaf(layers, 1)), "");
         let [one, other] = [
