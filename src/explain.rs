@@ -2,6 +2,7 @@
 //! is alive, and the source of that. The words are the operation's ([`What`](crate::step::What)) and those of the code that
 //! ran it ([`Role`](crate::step::Role)); here they become sentences.
 
+mod layers;
 mod notes;
 mod source;
 mod zoom;
@@ -12,6 +13,7 @@ use crate::memory::Category;
 use crate::scenario::{Scenario, Stack};
 use crate::step::{Dims, Happening, Pass, Rank, Rows, Source, TensorGroup, is_engines};
 use crate::units::{Bytes, grouped};
+use layers::{named, numbers};
 pub use notes::{Note, Switch, notes};
 pub use source::read_at;
 pub use zoom::{Level, zoom};
@@ -78,7 +80,7 @@ pub fn largest(tensors: &[TensorGroup], scenario: &Scenario, most: usize) -> Vec
     kinds.sort_by_key(|(kind, _)| std::cmp::Reverse(kind.total()));
     let told = |(kind, layers): &(TensorGroup, Vec<u32>)| {
         let line = line(kind, scenario.loss_stack());
-        Line { what: zoom::named(line.what, zoom::numbers(layers)), ..line }
+        Line { what: named(line.what, numbers(layers)), ..line }
     };
     kinds.iter().take(most).map(told).collect()
 }
